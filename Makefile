@@ -1,0 +1,38 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test test-all lint format toys clean
+
+help:  ## Show what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'ffjord needs Python 3.11 or newer; set PYTHON=...'; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(READY)  ## Make the virtual environment
+
+demo: $(READY)  ## Train a pinwheel, evaluate it, draw it (about three minutes)
+	@$(BIN)/ffjord demo
+
+test: $(READY)  ## Run the tests
+	$(BIN)/python -m pytest
+
+test-all: $(READY)  ## Run the tests, the slow ones too
+	$(BIN)/python -m pytest -m ''
+
+lint: $(READY)  ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+format: $(READY)  ## Put the code in style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -1,0 +1,87 @@
+"""What every invertible map promises.
+
+Bijections act on a batch, because a batch may share one ODE solve. `forward` is always base → data, `inverse`
+data → base. Both return the value, the log-determinant of their own direction, and a report; nothing is stored.
+"""
+
+import abc
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ffjord.solve import OK
+
+
+class Report(eqx.Module):
+    """What happened inside a bijection. Counts are scalars, or one a sample where samples have their own steps."""
+
+    nfe: Int[Array, "*n"]
+    accepted: Int[Array, "*n"]
+    rejected: Int[Array, "*n"]
+    outcome: Int[Array, "*n"]
+    """0 if every solve finished, else a key of `ffjord.solve.MESSAGES`."""
+    penalties: dict[str, Array]
+    """Integrals along the path, per sample."""
+    observed: Any = None
+    """What the data looked like on its way through, for `absorb`."""
+
+    @classmethod
+    def nothing(cls) -> Self:
+        """The report of a map that solves nothing."""
+        zero = jnp.zeros((), jnp.int32)
+        return cls(zero, zero, zero, jnp.full((), OK, jnp.int32), {})
+
+
+class Transformed(eqx.Module):
+    """The image of a batch, log |det Jacobian| of the direction taken, and the report."""
+
+    value: Float[Array, "n *event"]
+    log_det: Float[Array, " n"]
+    report: Report
+
+
+class AbstractBijection(eqx.Module):
+    """An invertible map between the base and the data."""
+
+    @abc.abstractmethod
+    def forward(
+        self, z: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+    ) -> Transformed:
+        """Base → data, with log |det dx/dz|."""
+
+    @abc.abstractmethod
+    def inverse(
+        self, x: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+    ) -> Transformed:
+        """Data → base, with log |det dz/dx|."""
+
+    def until(self, fraction: Float[Array, ""]) -> "AbstractBijection":
+        """The bijection with its continuous part stopped after a fraction of its time."""
+        return self
+
+    def calibrate(
+        self, x: Float[Array, "n *event"], *, key: PRNGKeyArray
+    ) -> tuple["AbstractBijection", Float[Array, "n *event"]]:
+        """Lets the map set its initial values from data; returns it and the image of the data."""
+        return self, self.inverse(x, train=True, key=key).value
+
+    def absorb(self, observed: Any) -> "AbstractBijection":
+        """Takes up what `inverse(..., train=True)` reported as observed."""
+        return self
+
+
+def combine(reports: list[Report]) -> Report:
+    """The report of maps applied one after another."""
+    penalties: dict[str, Array] = {}
+    for report in reports:
+        for name, value in report.penalties.items():
+            penalties[name] = penalties.get(name, jnp.zeros(())) + value
+    add = lambda field: jax.tree.reduce(jnp.add, [getattr(report, field) for report in reports])
+    worst = jax.tree.reduce(jnp.maximum, [report.outcome for report in reports])
+    uncounted = jax.tree.reduce(jnp.logical_or, [report.nfe < 0 for report in reports])
+    nfe = jnp.where(uncounted, -1, add("nfe"))
+    observed = tuple(report.observed for report in reports)
+    return Report(nfe, add("accepted"), add("rejected"), worst, penalties, observed)

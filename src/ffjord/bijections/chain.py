@@ -1,0 +1,74 @@
+"""One bijection after another."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ffjord.bijections.base import AbstractBijection, Transformed, combine
+from ffjord.bijections.cnf import CNF
+
+
+class Chain(AbstractBijection):
+    """x = g_K(… g_1(z)): `parts` are listed from the base to the data."""
+
+    parts: tuple[AbstractBijection, ...]
+
+    def __init__(self, parts: Sequence[AbstractBijection]):
+        if not parts:
+            raise ValueError("a Chain needs at least one part; got none.")
+        self.parts = tuple(parts)
+
+    def forward(
+        self, z: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+    ) -> Transformed:
+        steps = [
+            lambda value, part=part, key=key: part.forward(value, train=train, key=key)
+            for part, key in zip(self.parts, self._keys(key), strict=True)
+        ]
+        return _apply(steps, z)
+
+    def inverse(
+        self, x: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+    ) -> Transformed:
+        steps = [
+            lambda value, part=part, key=key: part.inverse(value, train=train, key=key)
+            for part, key in zip(reversed(self.parts), self._keys(key), strict=True)
+        ]
+        return _apply(steps, x)
+
+    def until(self, fraction: Float[Array, ""]) -> "Chain":
+        """Each of K continuous parts takes its K-th of the fraction; the other parts always act in full."""
+        count = max(1, sum(isinstance(part, CNF) for part in self.parts))
+        parts, position = [], 0
+        for part in self.parts:
+            parts.append(part.until(jnp.clip(fraction * count - position, 0.0, 1.0)))
+            position += isinstance(part, CNF)
+        return Chain(parts)
+
+    def calibrate(
+        self, x: Float[Array, "n *event"], *, key: PRNGKeyArray
+    ) -> tuple["Chain", Float[Array, "n *event"]]:
+        parts = []
+        for part, part_key in zip(reversed(self.parts), self._keys(key), strict=True):
+            part, x = part.calibrate(x, key=part_key)
+            parts.append(part)
+        return Chain(parts[::-1]), x
+
+    def absorb(self, observed: Any) -> "Chain":
+        """`observed` comes from `inverse`, which meets the parts in reverse order."""
+        return Chain([part.absorb(seen) for part, seen in zip(self.parts, reversed(observed), strict=True)])
+
+    def _keys(self, key: PRNGKeyArray | None) -> list[PRNGKeyArray | None]:
+        return [None] * len(self.parts) if key is None else list(jax.random.split(key, len(self.parts)))
+
+
+def _apply(steps: list[Any], value: Array) -> Transformed:
+    log_det, reports = jnp.zeros(value.shape[0], value.dtype), []
+    for step in steps:
+        transformed = step(value)
+        value, log_det = transformed.value, log_det + transformed.log_det
+        reports.append(transformed.report)
+    return Transformed(value, log_det, combine(reports))

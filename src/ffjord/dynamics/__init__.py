@@ -1,0 +1,13 @@
+"""f(t, z): what may stand on the right of dz/dt.
+
+Any callable pytree that maps a scalar t and one sample z to dz/dt is a dynamics. Two optional abilities are
+found by their names: `encode`/`decode` (the waist, for `Bottleneck`) and `value_and_divergence` (for `ClosedForm`).
+"""
+
+from ffjord.dynamics.layers import AbstractTimeLinear as AbstractTimeLinear
+from ffjord.dynamics.layers import LayerKind as LayerKind
+from ffjord.dynamics.layers import LinearMap as LinearMap
+from ffjord.dynamics.layers import time_linear as time_linear
+from ffjord.dynamics.mlp import MLP as MLP
+from ffjord.dynamics.mlp import NonlinearityName as NonlinearityName
+from ffjord.dynamics.mlp import nonlinearity as nonlinearity

@@ -1,0 +1,157 @@
+"""Flow = base density + bijection."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ffjord.bijections.base import AbstractBijection, Report
+from ffjord.solve import MESSAGES, OK
+
+
+class SolveError(RuntimeError):
+    """An ODE solve did not reach the end of its path, so that there is no number to return."""
+
+
+class StandardNormal(eqx.Module):
+    """N(0, I), the base density of section 2.2."""
+
+    event_shape: tuple[int, ...] = eqx.field(static=True)
+
+    def log_prob(self, z: Float[Array, "n *event"]) -> Float[Array, " n"]:
+        size = np.prod(self.event_shape)
+        axes = tuple(range(1, z.ndim))
+        return -0.5 * jnp.sum(z**2, axis=axes) - 0.5 * size * np.log(2 * np.pi)
+
+    def sample(self, n: int, *, dtype: Any, key: PRNGKeyArray) -> Float[Array, "n *event"]:
+        return jax.random.normal(key, (n, *self.event_shape), dtype)
+
+
+class Density(NamedTuple):
+    """log p(x), the point z that generates x, and what the solves report."""
+
+    log_prob: Float[Array, " n"]
+    z: Float[Array, "n *event"]
+    report: Report
+
+
+class Samples(NamedTuple):
+    """Samples x, their log-densities from the same solve, and what it reports."""
+
+    x: Float[Array, "n *event"]
+    log_prob: Float[Array, " n"]
+    report: Report
+
+
+class Path(NamedTuple):
+    """Samples on their way from the base (time 0) to the data (time 1), with the log-densities they have there."""
+
+    times: Float[Array, " k"]
+    x: Float[Array, "k n *event"]
+    log_prob: Float[Array, "k n"]
+
+
+class Flow(eqx.Module):
+    """A density that can be evaluated and sampled.
+
+        log p(x) = log p(z) + log |det dz/dx|,   z = bijection.inverse(x)          (equations 1 and 3)
+
+    The methods take NumPy or JAX arrays and compile themselves. Outside of `jax.jit` a failed solve raises
+    `SolveError`; under a transformation it shows as NaN, and in the report's `outcome`.
+    """
+
+    base: StandardNormal
+    bijection: AbstractBijection
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return self.base.event_shape
+
+    @property
+    def dtype(self) -> Any:
+        """Floating-point type of the parameters, and so of the results."""
+        return jnp.result_type(*jax.tree.leaves(eqx.filter(self.bijection, eqx.is_inexact_array)))
+
+    def log_prob(
+        self, x: Float[Array | np.ndarray, "n *event"], *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, " n"]:
+        """n log-densities, in nats and in the data's own units, with the bijection's `testing` numerics."""
+        density = _density(self, self._batch(x), key, False)
+        _raise_if_failed(density.report)
+        return density.log_prob
+
+    def density(
+        self, x: Float[Array | np.ndarray, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+    ) -> Density:
+        """Like `log_prob`, with the base points and the solver's report. Does not raise when a solve fails."""
+        return _density(self, self._batch(x), key, train)
+
+    def sample(self, n: int, *, key: PRNGKeyArray) -> Float[Array, "n *event"]:
+        """n samples, in one pass."""
+        return self.sample_and_log_prob(n, key=key).x
+
+    def sample_and_log_prob(self, n: int, *, key: PRNGKeyArray) -> Samples:
+        """n samples and their log-densities, from the same solve."""
+        if n < 1:
+            raise ValueError(f"n must be at least 1; got {n}.")
+        samples = _samples(self, n, key)
+        _raise_if_failed(samples.report)
+        return samples
+
+    def at(self, time: float | Float[Array, ""]) -> "Flow":
+        """The flow stopped at a moment between the base (0) and the data (1)."""
+        return Flow(self.base, self.bijection.until(jnp.asarray(time, self.dtype)))
+
+    def path(self, n: int, times: Float[Array | np.ndarray, " k"], *, key: PRNGKeyArray) -> Path:
+        """z(t) of n samples at the given times in [0, 1], with log p(z(t)) at each."""
+        x, log_prob, report = _path(self, n, jnp.asarray(times, self.dtype), key)
+        _raise_if_failed(report)
+        return Path(jnp.asarray(times, self.dtype), x, log_prob)
+
+    def _batch(self, x: Any) -> Array:
+        """The input as an array of the flow's type, or an error that says what is wrong with it."""
+        if not isinstance(x, jax.Array | np.ndarray):
+            x = np.asarray(x)
+        if x.shape[1:] != self.event_shape or x.ndim != len(self.event_shape) + 1:
+            wanted = ", ".join(["n", *map(str, self.event_shape)])
+            raise ValueError(f"x must have shape ({wanted}); got {tuple(x.shape)}.")
+        if x.shape[0] == 0:
+            raise ValueError("x must have at least one row; got none.")
+        if not (jnp.issubdtype(x.dtype, jnp.number) or x.dtype == bool):
+            raise ValueError(f"x must hold numbers; got an array of type {x.dtype}.")
+        batch = jnp.asarray(x, self.dtype)
+        if not isinstance(batch, jax.core.Tracer) and not bool(jnp.all(jnp.isfinite(batch))):
+            raise ValueError(f"x must be finite; got NaN, infinity or a number too large for {self.dtype}.")
+        return batch
+
+
+@eqx.filter_jit
+def _density(flow: Flow, x: Array, key: PRNGKeyArray | None, train: bool) -> Density:
+    out = flow.bijection.inverse(x, train=train, key=key)
+    return Density(flow.base.log_prob(out.value) + out.log_det, out.value, out.report)
+
+
+@eqx.filter_jit
+def _samples(flow: Flow, n: int, key: PRNGKeyArray) -> Samples:
+    key_base, key_noise = jax.random.split(key)
+    z = flow.base.sample(n, dtype=flow.dtype, key=key_base)
+    out = flow.bijection.forward(z, key=key_noise)
+    return Samples(out.value, flow.base.log_prob(z) - out.log_det, out.report)
+
+
+@eqx.filter_jit
+def _path(flow: Flow, n: int, times: Array, key: PRNGKeyArray) -> Samples:
+    return jax.lax.map(lambda time: _samples(flow.at(time), n, key), times)
+
+
+def _raise_if_failed(report: Report) -> None:
+    if isinstance(report.outcome, jax.core.Tracer):
+        return
+    outcomes = np.asarray(report.outcome)
+    if np.any(outcomes != OK):
+        failed = f" ({np.sum(outcomes != OK)} of {outcomes.size} solves failed)" if outcomes.ndim else ""
+        raise SolveError(MESSAGES[int(outcomes.max())] + failed)

@@ -1,0 +1,261 @@
+"""The one door to the ODE solver.
+
+A path is solved over the unit interval: a caller whose time runs from t0 to t1 substitutes t = t0 + s (t1 - t0).
+Direction and length of time are then part of the vector field, so that a learned end time gets its gradient like
+any other parameter, in every gradient mode.
+
+This module decides who shares a step size, in which norm the error is measured, how gradients are taken, and what
+is said when a solve fails. Everything numerical below it is Diffrax.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix
+from jaxtyping import Array, Float, Int
+
+MethodName = Literal["dopri5", "tsit5", "dopri8", "bosh3", "heun", "kvaerno5", "euler", "midpoint", "rk4"]
+Steps = Literal["batch", "worst", "sample"]
+Gradient = Literal["checkpointed", "adjoint", "direct"]
+
+OK, STEP_LIMIT, STEP_TOO_SMALL, NOT_FINITE, OTHER = range(5)
+
+_ADVICE = "loosen rtol/atol, raise max_steps, use the stiff solver kvaerno5, or train with more weight decay"
+MESSAGES = {
+    OK: "solved",
+    STEP_LIMIT: f"the ODE solve reached its step limit before the end of the path; {_ADVICE}.",
+    STEP_TOO_SMALL: f"the ODE solver's step size became too small to go on (the dynamics is stiff); {_ADVICE}.",
+    NOT_FINITE: "the ODE solve left the finite numbers; check the input's scale and the weights, or use a smaller step.",
+    OTHER: "the ODE solver gave up (for an implicit solver: Newton's method did not converge); loosen rtol/atol.",
+}
+
+
+class State(NamedTuple):
+    """What is integrated along a path: z, ∫Tr(df/dz)dt, and any penalties. Also their rates of change."""
+
+    z: Array
+    log_det: Array
+    penalties: dict[str, Array]
+
+
+Field = Callable[[Float[Array, ""], Any, Any], State]
+"""(s, z, context) -> State of rates, for one sample; a pytree."""
+
+
+class Stats(NamedTuple):
+    """What a solve cost and how it ended: scalars where the batch shares its steps, else one entry a sample."""
+
+    nfe: Int[Array, "*n"]
+    """Number of evaluations of the dynamics; -1 for the implicit solver, whose Newton iterations aren't counted."""
+    accepted: Int[Array, "*n"]
+    rejected: Int[Array, "*n"]
+    outcome: Int[Array, "*n"]
+    """0 if solved, else a key of `MESSAGES`."""
+
+
+class _RK4(diffrax.AbstractERK):
+    """The classical fourth-order Runge-Kutta method; it has no error estimate, so it is for fixed steps only."""
+
+    tableau = diffrax.ButcherTableau(
+        c=np.array([1 / 2, 1 / 2, 1.0]),
+        b_sol=np.array([1 / 6, 1 / 3, 1 / 3, 1 / 6]),
+        b_error=np.zeros(4),
+        a_lower=(np.array([1 / 2]), np.array([0.0, 1 / 2]), np.array([0.0, 0.0, 1.0])),
+    )
+    interpolation_cls = diffrax.LocalLinearInterpolation
+
+    def order(self, terms):
+        return 4
+
+
+_METHODS: dict[str, Callable[[], diffrax.AbstractSolver]] = {
+    "dopri5": diffrax.Dopri5,
+    "tsit5": diffrax.Tsit5,
+    "dopri8": diffrax.Dopri8,
+    "bosh3": diffrax.Bosh3,
+    "heun": diffrax.Heun,
+    "kvaerno5": diffrax.Kvaerno5,
+    "euler": diffrax.Euler,
+    "midpoint": diffrax.Midpoint,
+    "rk4": _RK4,
+}
+_FIXED = ("euler", "midpoint", "rk4")
+_IMPLICIT = ("kvaerno5",)
+
+
+class Solver(eqx.Module):
+    """How to integrate a path.
+
+    **Arguments:**
+
+    - `method`: `dopri5` (the paper's), `tsit5`, `dopri8`, `bosh3`, `heun`: explicit, adaptive; `kvaerno5`: implicit,
+        for stiff flows; `euler`, `midpoint`, `rk4`: `num_steps` steps of equal length.
+    - `rtol`, `atol`: tolerances of the adaptive methods. Python numbers are compiled in; pass arrays to vary them
+        without compiling again.
+    - `steps`: who shares a step size. `batch`: all samples step together, the error is averaged over them (the
+        paper's way, the cheapest). `worst`: they step together, as the sample with the largest error needs. `sample`:
+        each has its own steps (always so for the implicit method).
+    - `gradient`: `checkpointed` (exact gradient of the discrete solve, few states kept), `adjoint` (the paper's
+        continuous adjoint, constant memory), `direct` (every state kept; also allows forward-mode derivatives).
+    - `max_steps`: where to give up. `checkpoints`: how many states `checkpointed` keeps.
+    """
+
+    method: MethodName = eqx.field(static=True, default="dopri5")
+    rtol: float | Float[Array, ""] = 1e-5
+    atol: float | Float[Array, ""] = 1e-5
+    steps: Steps = eqx.field(static=True, default="batch")
+    gradient: Gradient = eqx.field(static=True, default="checkpointed")
+    max_steps: int = eqx.field(static=True, default=4096)
+    num_steps: int = eqx.field(static=True, default=20)
+    checkpoints: int = eqx.field(static=True, default=64)
+
+    def __check_init__(self):
+        for name, kinds in (("method", MethodName), ("steps", Steps), ("gradient", Gradient)):
+            if getattr(self, name) not in get_args(kinds):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}; got {getattr(self, name)!r}.")
+        for name in ("max_steps", "num_steps", "checkpoints"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        for name in ("rtol", "atol"):
+            value = getattr(self, name)
+            if isinstance(value, float | int) and not value > 0:
+                raise ValueError(f"{name} must be positive; got {value}.")
+
+    def shares_steps(self) -> bool:
+        """Whether the whole batch takes the same steps."""
+        return self.steps != "sample" and self.method not in _IMPLICIT
+
+
+def integrate(
+    field: Field, z: Float[Array, "n *event"], context: Any, solver: Solver, backward_nfe: Float[Array, ""]
+) -> tuple[State, Stats]:
+    """Integrates `field` over the unit interval for every sample of a batch.
+
+    **Arguments:**
+
+    - `field`: rates of change at one sample.
+    - `z`: starting points.
+    - `context`: a pytree with a leading batch axis, given to `field` sample by sample (noise, conditions).
+    - `backward_nfe`: ignored, but with the continuous adjoint its *gradient* is the NFE of the backward solve.
+
+    **Returns:** the final state and what the solve reports. Where a solve failed the state is NaN, never a number
+    that could be taken for an answer.
+    """
+    from ffjord.adjoint import solve_with_adjoint  # the adjoint solves by this module's own `solve`
+
+    run = solve_with_adjoint if solver.gradient == "adjoint" else _solve_discrete
+    if solver.shares_steps():
+        state, stats = run((_Batched(field), z, context, backward_nfe), solver)
+    else:
+        one = lambda z, context: run((field, z, context, backward_nfe), solver)
+        state, stats = jax.vmap(one)(z, context)
+    return _fail_loudly(state, stats)
+
+
+def solve(
+    rates: Callable[[Array, Any, Any], Any],
+    start: Any,
+    args: Any,
+    solver: Solver,
+    *,
+    norm: Callable[[Any], Array],
+    reverse: bool = False,
+    adjoint: diffrax.AbstractAdjoint | None = None,
+) -> tuple[Any, Stats]:
+    """One call of the solver, over [0, 1] or backwards."""
+    method = _METHODS[solver.method]()
+    begin, end = (1.0, 0.0) if reverse else (0.0, 1.0)
+    dtype = jax.tree.leaves(start)[0].dtype
+    if solver.method in _FIXED:
+        controller = diffrax.StepTo(jnp.linspace(begin, end, solver.num_steps + 1, dtype=dtype))
+        max_steps = solver.num_steps
+    else:
+        smallest = 4 * float(jnp.finfo(dtype).eps)
+        controller = diffrax.PIDController(solver.rtol, solver.atol, norm=norm, dtmin=smallest)
+        max_steps = solver.max_steps
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(rates),  # pyright: ignore[reportArgumentType]
+        method,
+        jnp.asarray(begin, dtype),
+        jnp.asarray(end, dtype),
+        None,
+        start,
+        args,
+        stepsize_controller=controller,
+        max_steps=max_steps,
+        adjoint=adjoint or diffrax.RecursiveCheckpointAdjoint(solver.checkpoints),
+        throw=False,
+    )
+    assert solution.ys is not None
+    return jax.tree.map(lambda y: y[-1], solution.ys), _stats(solution, method, solver)
+
+
+def start_state(field: Field, z: Array, context: Any) -> State:
+    """z with all integrals at zero."""
+    rates = jax.eval_shape(field, jax.ShapeDtypeStruct((), z.dtype), z, context)
+    zeros = jax.tree.map(lambda rate: jnp.zeros(rate.shape, rate.dtype), rates)
+    return zeros._replace(z=z)
+
+
+def error_norm(solver: Solver) -> Callable[[Any], Array]:
+    """The size of a scaled error of (z, log_det, ...); penalties are carried along but do not steer the steps."""
+    if solver.steps == "worst" and solver.shares_steps():
+        return lambda error: jnp.max(jax.vmap(_rms_of_largest)(tuple(error[:2])))
+    return lambda error: _rms_of_largest(tuple(error[:2]))
+
+
+class _Batched(eqx.Module):
+    """A field of one sample, applied to a batch that shares the time."""
+
+    field: Field
+
+    def __call__(self, s: Array, z: Array, context: Any) -> State:
+        return jax.vmap(self.field, in_axes=(None, 0, 0))(s, z, context)
+
+
+def _solve_discrete(inputs: tuple[Field, Array, Any, Array], solver: Solver) -> tuple[State, Stats]:
+    field, z, context, _ = inputs
+    adjoint = diffrax.DirectAdjoint() if solver.gradient == "direct" else None
+    rates = lambda s, state, args: args[0](s, state.z, args[1])
+    start = start_state(field, z, context)
+    return solve(rates, start, (field, context), solver, norm=error_norm(solver), adjoint=adjoint)
+
+
+def _rms_of_largest(parts: tuple[Array, ...]) -> Array:
+    """The largest of the parts' root mean squares: log_det is one number but counts as much as all of z."""
+    return jnp.max(jnp.stack([optimistix.rms_norm(part) for part in parts]))
+
+
+def _stats(solution: diffrax.Solution, method: Any, solver: Solver) -> Stats:
+    num_steps = solution.stats["num_steps"]
+    if solver.method in _IMPLICIT:
+        nfe = jnp.full_like(num_steps, -1)
+    else:  # first-same-as-last methods reuse a stage; the adaptive ones spend two evaluations on the first step's size
+        stages, fsal = method.tableau.num_stages, int(method.tableau.fsal)
+        nfe = (stages - fsal) * num_steps + fsal + (0 if solver.method in _FIXED else 2)
+    outcome = jnp.full_like(num_steps, OTHER)
+    for code, result in (
+        (OK, diffrax.RESULTS.successful),
+        (STEP_LIMIT, diffrax.RESULTS.max_steps_reached),
+        (STEP_TOO_SMALL, diffrax.RESULTS.dt_min_reached),
+    ):
+        outcome = jnp.where(solution.result == result, code, outcome)
+    return Stats(nfe, solution.stats["num_accepted_steps"], solution.stats["num_rejected_steps"], outcome)
+
+
+def _fail_loudly(state: State, stats: Stats) -> tuple[State, Stats]:
+    """Marks results that are not finite, and blanks those of failed solves."""
+    finite = jnp.isfinite(state.log_det) & jnp.all(jnp.isfinite(state.z), axis=tuple(range(1, state.z.ndim)))
+    finite = finite if stats.outcome.ndim else jnp.all(finite)
+    outcome = jnp.where((stats.outcome == OK) & ~finite, NOT_FINITE, stats.outcome)
+
+    def blank(x: Array) -> Array:
+        solved = (outcome == OK).reshape(outcome.shape + (1,) * (x.ndim - outcome.ndim))
+        return jnp.where(solved, x, jnp.nan)
+
+    return jax.tree.map(blank, state), stats._replace(outcome=outcome)
