@@ -7,7 +7,7 @@ nothing else in the library knows which one it is using.
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 import equinox as eqx
 import jax
@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ffjord.choices import NoiseKind
+
 Dynamics = Callable[[Float[Array, ""], Float[Array, "*event"]], Float[Array, "*event"]]
-NoiseKind = Literal["gaussian", "rademacher"]
 
 
 class AbstractDivergence(eqx.Module):

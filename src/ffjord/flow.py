@@ -112,6 +112,14 @@ class Flow(eqx.Module):
         _raise_if_failed(report)
         return Path(jnp.asarray(times, self.dtype), x, log_prob)
 
+    def calibrate(self, x: Float[Array, "n *event"], *, key: PRNGKeyArray) -> "Flow":
+        """The flow with its normalisations set from a first batch."""
+        return Flow(self.base, self.bijection.calibrate(x, key=key)[0])
+
+    def absorb(self, observed: Any) -> "Flow":
+        """The flow with its running statistics moved by what a training batch showed."""
+        return Flow(self.base, self.bijection.absorb(observed))
+
     def _batch(self, x: Any) -> Array:
         """The input as an array of the flow's type, or an error that says what is wrong with it."""
         if not isinstance(x, jax.Array | np.ndarray):

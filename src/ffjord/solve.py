@@ -9,7 +9,7 @@ is said when a solve fails. Everything numerical below it is Diffrax.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import diffrax
 import equinox as eqx
@@ -19,9 +19,7 @@ import numpy as np
 import optimistix
 from jaxtyping import Array, Float, Int
 
-MethodName = Literal["dopri5", "tsit5", "dopri8", "bosh3", "heun", "kvaerno5", "euler", "midpoint", "rk4"]
-Steps = Literal["batch", "worst", "sample"]
-Gradient = Literal["checkpointed", "adjoint", "direct"]
+from ffjord.choices import Gradient, MethodName, Steps
 
 OK, STEP_LIMIT, STEP_TOO_SMALL, NOT_FINITE, OTHER = range(5)
 
@@ -29,7 +27,7 @@ _ADVICE = "loosen rtol/atol, raise max_steps, use the stiff solver kvaerno5, or 
 MESSAGES = {
     OK: "solved",
     STEP_LIMIT: f"the ODE solve reached its step limit before the end of the path; {_ADVICE}.",
-    STEP_TOO_SMALL: f"the ODE solver's step size became too small to go on (the dynamics is stiff); {_ADVICE}.",
+    STEP_TOO_SMALL: f"the ODE solver's step size became too small to go on (the dynamics is stiff or not finite); {_ADVICE}.",
     NOT_FINITE: "the ODE solve left the finite numbers; check the input's scale and the weights, or use a smaller step.",
     OTHER: "the ODE solver gave up (for an implicit solver: Newton's method did not converge); loosen rtol/atol.",
 }
@@ -67,7 +65,7 @@ class _RK4(diffrax.AbstractERK):
         b_error=np.zeros(4),
         a_lower=(np.array([1 / 2]), np.array([0.0, 1 / 2]), np.array([0.0, 0.0, 1.0])),
     )
-    interpolation_cls = diffrax.LocalLinearInterpolation
+    interpolation_cls = diffrax.ThirdOrderHermitePolynomialInterpolation.from_k
 
     def order(self, terms):
         return 4
@@ -86,6 +84,8 @@ _METHODS: dict[str, Callable[[], diffrax.AbstractSolver]] = {
 }
 _FIXED = ("euler", "midpoint", "rk4")
 _IMPLICIT = ("kvaerno5",)
+_REUSE_LAST_STAGE = ("dopri5", "tsit5", "dopri8", "bosh3")
+_FIRST_STEP = 0.01
 
 
 class Solver(eqx.Module):
@@ -169,26 +169,30 @@ def solve(
 ) -> tuple[Any, Stats]:
     """One call of the solver, over [0, 1] or backwards."""
     method = _METHODS[solver.method]()
-    begin, end = (1.0, 0.0) if reverse else (0.0, 1.0)
     dtype = jax.tree.leaves(start)[0].dtype
+    begin, end = np.asarray((1.0, 0.0) if reverse else (0.0, 1.0), dtype)
     if solver.method in _FIXED:
         controller = diffrax.StepTo(jnp.linspace(begin, end, solver.num_steps + 1, dtype=dtype))
-        max_steps = solver.num_steps
+        first_step, max_steps = None, solver.num_steps
     else:
         smallest = 4 * float(jnp.finfo(dtype).eps)
-        controller = diffrax.PIDController(solver.rtol, solver.atol, norm=norm, dtmin=smallest)
-        max_steps = solver.max_steps
+        controller = diffrax.PIDController(solver.rtol, solver.atol, norm=norm, dtmin=smallest, force_dtmin=False)
+        first_step, max_steps = dtype.type(_FIRST_STEP) * (end - begin), solver.max_steps
+    solver_state = None
+    if solver.method in _REUSE_LAST_STAGE:  # given f at the start, they need not evaluate it at each try of a first step
+        solver_state = jnp.array(False), rates(jnp.asarray(begin), start, args)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(rates),  # pyright: ignore[reportArgumentType]
         method,
-        jnp.asarray(begin, dtype),
-        jnp.asarray(end, dtype),
-        None,
+        begin,
+        end,
+        first_step,
         start,
         args,
         stepsize_controller=controller,
         max_steps=max_steps,
         adjoint=adjoint or diffrax.RecursiveCheckpointAdjoint(solver.checkpoints),
+        solver_state=solver_state,
         throw=False,
     )
     assert solution.ys is not None
@@ -235,9 +239,10 @@ def _stats(solution: diffrax.Solution, method: Any, solver: Solver) -> Stats:
     num_steps = solution.stats["num_steps"]
     if solver.method in _IMPLICIT:
         nfe = jnp.full_like(num_steps, -1)
-    else:  # first-same-as-last methods reuse a stage; the adaptive ones spend two evaluations on the first step's size
-        stages, fsal = method.tableau.num_stages, int(method.tableau.fsal)
-        nfe = (stages - fsal) * num_steps + fsal + (0 if solver.method in _FIXED else 2)
+    else:
+        stages = 1 if solver.method == "euler" else method.tableau.num_stages
+        reused = int(solver.method in _REUSE_LAST_STAGE)
+        nfe = (stages - reused) * num_steps + reused
     outcome = jnp.full_like(num_steps, OTHER)
     for code, result in (
         (OK, diffrax.RESULTS.successful),

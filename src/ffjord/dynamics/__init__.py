@@ -5,9 +5,7 @@ found by their names: `encode`/`decode` (the waist, for `Bottleneck`) and `value
 """
 
 from ffjord.dynamics.layers import AbstractTimeLinear as AbstractTimeLinear
-from ffjord.dynamics.layers import LayerKind as LayerKind
 from ffjord.dynamics.layers import LinearMap as LinearMap
 from ffjord.dynamics.layers import time_linear as time_linear
 from ffjord.dynamics.mlp import MLP as MLP
-from ffjord.dynamics.mlp import NonlinearityName as NonlinearityName
 from ffjord.dynamics.mlp import nonlinearity as nonlinearity

@@ -9,14 +9,14 @@ writing the divergence of a whole network in closed form both start from that an
 """
 
 import abc
-from typing import Literal, get_args
+from typing import get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-LayerKind = Literal["ignore", "concat", "squash", "concatsquash", "hyper", "blend"]
+from ffjord.choices import LayerKind
 
 
 class LinearMap(eqx.Module):

@@ -1,16 +1,15 @@
 """Multi-layer perceptrons as dynamics, with their divergence in closed form."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ffjord.dynamics.layers import AbstractTimeLinear, LayerKind, time_linear
-
-NonlinearityName = Literal["tanh", "softplus", "elu", "swish", "square", "identity"]
+from ffjord.choices import LayerKind, NonlinearityName
+from ffjord.dynamics.layers import AbstractTimeLinear, time_linear
 
 _NONLINEARITIES: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,

@@ -1,0 +1,13 @@
+"""The words that a configuration may use. Free of JAX, so that `--help` answers at once."""
+
+from typing import Literal
+
+LayerKind = Literal["ignore", "concat", "squash", "concatsquash", "hyper", "blend"]
+NonlinearityName = Literal["tanh", "softplus", "elu", "swish", "square", "identity"]
+DivergenceName = Literal["auto", "exact", "closed-form", "hutchinson", "bottleneck"]
+NoiseKind = Literal["gaussian", "rademacher"]
+MethodName = Literal["dopri5", "tsit5", "dopri8", "bosh3", "heun", "kvaerno5", "euler", "midpoint", "rk4"]
+Steps = Literal["batch", "worst", "sample"]
+Gradient = Literal["checkpointed", "adjoint", "direct"]
+NormKind = Literal["none", "moving", "act"]
+ScheduleName = Literal["constant", "cosine"]

@@ -1,0 +1,60 @@
+"""What several commands share."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import tyro
+
+from ffjord.errors import InputError
+
+T = TypeVar("T")
+
+RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+"""A run directory, or pretrained/NAME for a packaged model."""
+
+
+def parse(kind: type[T], argv: Sequence[str], name: str, examples: str, default: T | None = None) -> T:
+    """Reads a command's arguments into its dataclass; a mistake ends the program with code 2."""
+    description = f"{(kind.__doc__ or '').strip()}\n\nexamples:\n{examples}"
+    config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff)
+    arguments = {"args": list(argv), "prog": f"ffjord {name}", "description": description, "config": config}
+    return tyro.cli(kind, **arguments) if default is None else tyro.cli(kind, default=default, **arguments)
+
+
+def new_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> Path:
+    """Checks, before any work, that an output file can be written without losing another."""
+    if path.suffix.lower() not in suffixes:
+        raise InputError(f"--out {path}: the name must end in {' or '.join(suffixes)}.")
+    if not path.parent.is_dir():
+        raise InputError(f"--out {path}: there is no directory {path.parent}.")
+    if path.exists() and not overwrite:
+        raise InputError(f"--out {path} exists; choose another name, or add --overwrite True.")
+    return path
+
+
+def print_table(rows: dict[str, str], *, title: str | None = None) -> None:
+    """Two columns: what, and how much."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, show_header=False, title_justify="left")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    Console().print(table)
+
+
+@contextmanager
+def rows_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar over rows, as a callback (done, total); nothing where the output is not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

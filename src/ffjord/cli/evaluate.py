@@ -1,0 +1,99 @@
+"""`ffjord evaluate`."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ffjord.cli.common import RunPath, parse, print_table, rows_bar
+from ffjord.errors import InputError
+from ffjord.runs import Run, write_json
+
+_EXAMPLES = """\
+  ffjord evaluate runs/toy/pinwheel
+  ffjord evaluate pretrained/toy-8gaussians --limit 10000"""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Test likelihood of a run: fresh points, exact trace, tight tolerance. Writes results.json into the run."""
+
+    run: RunPath
+    limit: int | None = None
+    """Use only the first so many test points."""
+    out: Path | None = None
+    """Where to write the results; results.json in the run if not given."""
+
+
+def main(argv: Sequence[str]) -> int:
+    from ffjord import compilation_cache
+
+    given = parse(Arguments, argv, "evaluate", _EXAMPLES)
+    if given.limit is not None and given.limit < 2:
+        raise InputError(f"--limit must be at least 2; got {given.limit}.")
+    compilation_cache.enable()
+    run = Run.open(given.run)
+    results = evaluate(run, given.limit)
+    print_table(_shown(run, results), title=f"{run.experiment.name} ({given.run})")
+    path = given.out or run.results
+    try:
+        write_json(path, results)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another place: --out FILE.") from error
+    print(f"written to {path}")
+    return 0
+
+
+def evaluate(run: Run, limit: int | None = None) -> dict[str, Any]:
+    """Negative log-likelihood of test points under the best model, with its standard error and the solver's report."""
+    import jax
+
+    from ffjord.parameters import count_parameters
+    from ffjord.scoring import score
+
+    flow, points = run.flow(), run.source().test(limit)
+    began = time.perf_counter()
+    with rows_bar("scoring") as progress:
+        scores = score(flow, points, progress=progress, key=jax.random.key(run.experiment.seed))
+    solve = run.experiment.solve
+    return {
+        "experiment": run.experiment.name,
+        "test_nll": -float(scores.log_prob.mean(dtype="float64")),
+        "test_nll_stderr": float(scores.log_prob.std(ddof=1, dtype="float64") / len(points) ** 0.5),
+        "points": len(points),
+        "nfe": scores.nfe,
+        "accepted_steps": scores.accepted,
+        "rejected_steps": scores.rejected,
+        "divergence": _divergence(flow),
+        "method": solve.method,
+        "rtol": solve.test_rtol,
+        "atol": solve.test_atol,
+        "parameters": count_parameters(flow),
+        "seed": run.experiment.seed,
+        "seconds": round(time.perf_counter() - began, 2),
+    }
+
+
+def _divergence(flow) -> str:
+    """Names of the divergences that the flow's continuous parts use in testing."""
+    import jax
+
+    from ffjord.bijections import CNF
+
+    parts = jax.tree.leaves(flow.bijection, is_leaf=lambda part: isinstance(part, CNF))
+    return ", ".join(sorted({type(p.testing.divergence).__name__ for p in parts if isinstance(p, CNF)}))
+
+
+def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
+    nfe = f"{results['nfe']:.0f}" if results["nfe"] >= 0 else "not counted for an implicit solver"
+    return {
+        "test NLL": f"{results['test_nll']:.4f} ± {results['test_nll_stderr']:.4f} nats",
+        "points": f"{results['points']:,}",
+        "trace": results["divergence"],
+        "solver": f"{results['method']}, rtol {results['rtol']:g}, atol {results['atol']:g}",
+        "NFE": nfe,
+        "steps": f"{results['accepted_steps']:.1f} accepted, {results['rejected_steps']:.1f} rejected",
+        "parameters": f"{results['parameters']:,}",
+        "in the paper": run.experiment.paper,
+    }

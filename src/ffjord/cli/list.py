@@ -1,0 +1,34 @@
+"""`ffjord list`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ffjord.cli.common import parse
+from ffjord.experiments import EXPERIMENTS, Experiment
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Shows every experiment, with its data, model and the paper's number."""
+
+
+def main(argv: Sequence[str]) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    parse(Arguments, argv, "list", "  ffjord list")
+    table = Table("experiment", "data", "model", "training", "in the paper")
+    for experiment in EXPERIMENTS.values():
+        table.add_row(experiment.name, experiment.summary, _model(experiment), _training(experiment), experiment.paper)
+    Console().print(table)
+    return 0
+
+
+def _model(experiment: Experiment) -> str:
+    model = experiment.model
+    flows = f"{model.flows} × " if model.flows > 1 else ""
+    return f"{flows}{'-'.join(map(str, model.hidden))} {model.nonlinearity}, {model.layer}"
+
+
+def _training(experiment: Experiment) -> str:
+    return f"{experiment.train.steps} steps of {experiment.train.batch_size}"

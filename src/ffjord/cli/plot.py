@@ -1,0 +1,51 @@
+"""`ffjord plot`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ffjord.cli.common import RunPath, parse, rows_bar
+from ffjord.errors import InputError
+from ffjord.runs import Run
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Figure and animation of a 1-D or 2-D flow: data, samples, density, vector field; figure.png and flow.gif."""
+
+    run: RunPath
+    frames: int = 60
+    """Frames of the animation; 0 for none."""
+    seed: int = 0
+    """Seed of the samples shown."""
+
+
+def main(argv: Sequence[str]) -> int:
+    from ffjord import compilation_cache
+
+    given = parse(Arguments, argv, "plot", "  ffjord plot runs/toy/pinwheel")
+    if given.frames < 0 or given.frames == 1:
+        raise InputError(f"--frames must be 0 or at least 2; got {given.frames}.")
+    compilation_cache.enable()
+    run = Run.open(given.run)
+    for path in draw(run, frames=given.frames, seed=given.seed):
+        print(path)
+    return 0
+
+
+def draw(run: Run, *, frames: int, seed: int):
+    """Draws the pictures of a run into its directory; yields each file when it is there."""
+    import jax
+
+    from ffjord.arrays import atomic_file
+    from ffjord.report import animate, figure
+
+    flow, data, key = run.flow(), run.source().test(20_000), jax.random.key(seed)
+    if flow.event_shape not in ((1,), (2,)):
+        raise InputError(f"{run.path}: only flows in one or two dimensions can be drawn; this has {flow.event_shape}.")
+    path = run.path / "figure.png"
+    with atomic_file(path) as file:
+        figure(flow, data, key=key, title=run.experiment.name).savefig(file, format="png", dpi=150)
+    yield path
+    if frames:
+        with rows_bar("drawing frames") as progress:
+            yield from animate(flow, data, run.path / "flow", key=key, frames=frames, progress=progress)

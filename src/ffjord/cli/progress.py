@@ -1,0 +1,68 @@
+"""What a person sees while a flow trains: a bar in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class TrainingDisplay:
+    """Shows step, loss, NFE, best validation loss and the time left; a context manager and a callback for rows."""
+
+    def __init__(self, total: int, *, every_seconds: float = 10.0):
+        self.total, self.every_seconds = total, every_seconds
+        self.known: dict[str, Any] = {}
+        self.best = float("inf")
+        self.began = self.printed_at = time.monotonic()
+        self.first_step: int | None = None
+        self.bar = _bar() if sys.stderr.isatty() else None
+
+    def __enter__(self) -> "TrainingDisplay":
+        if self.bar is not None:
+            self.bar.start()
+            self.task = self.bar.add_task("compiling", total=self.total)
+        else:
+            print("compiling …", flush=True)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+        elif self.known:
+            print(self._line(), flush=True)
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        self.first_step = row["step"] if self.first_step is None else self.first_step
+        self.known |= row
+        self.best = min(self.best, row.get("validation_loss", self.best))
+        if self.bar is not None:
+            self.bar.update(self.task, completed=row["step"], description=self._figures())
+        elif time.monotonic() - self.printed_at > self.every_seconds:
+            print(self._line(), flush=True)
+            self.printed_at = time.monotonic()
+
+    def _figures(self) -> str:
+        parts = [f"loss {self.known['loss']:.4f}" if "loss" in self.known else ""]
+        if "nfe" in self.known:
+            parts.append(f"NFE {self.known['nfe']:.0f}" if self.known["nfe"] >= 0 else "NFE not counted")
+        if self.best < float("inf"):
+            parts.append(f"best validation {self.best:.4f}")
+        return "  ".join(part for part in parts if part)
+
+    def _line(self) -> str:
+        step, first = self.known["step"], self.first_step or 0
+        rate = (step - first) / max(1e-9, time.monotonic() - self.began)
+        left = f"{(self.total - step) / rate / 60:.1f} min left" if rate > 0 else ""
+        return f"step {step}/{self.total}  {self._figures()}  {left}"
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )

@@ -1,0 +1,108 @@
+"""`ffjord train`."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from ffjord.cli.common import parse
+from ffjord.cli.progress import TrainingDisplay
+from ffjord.errors import InputError
+from ffjord.experiments import DataConfig, Experiment, ModelConfig, SolveConfig, TrainConfig, find
+from ffjord.runs import Run
+
+_EXAMPLES = """\
+  ffjord train toy/pinwheel
+  ffjord train toy/8gaussians --out runs/mine --seed 1 --max-minutes 5
+  ffjord train toy/moons --hidden 128 128 --divergence hutchinson --rtol 1e-3 --atol 1e-3
+  ffjord train toy/picture --image cat.png"""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Trains an experiment into a run directory. Every setting of the experiment can be changed."""
+
+    experiment: tyro.conf.Positional[str]
+    """Name of the experiment, as `ffjord list` shows it. It comes first."""
+    out: Path | None
+    """Run directory; runs/<experiment> if not given. An existing run is never overwritten."""
+    seed: int
+    """Seed of everything random."""
+    data: DataConfig
+    model: ModelConfig
+    solve: SolveConfig
+    train: TrainConfig
+
+
+def main(argv: Sequence[str]) -> int:
+    experiment = _experiment(argv)
+    default = Arguments(
+        experiment.name, None, experiment.seed, experiment.data, experiment.model, experiment.solve, experiment.train
+    )
+    given = parse(Arguments, argv, "train", _EXAMPLES, default)
+    settings = {name: getattr(given, name) for name in ("seed", "data", "model", "solve", "train")}
+    experiment = dataclasses.replace(experiment, **settings)
+    path = given.out or Path("runs") / experiment.name
+    return start(path, experiment)
+
+
+def start(path: Path, experiment: Experiment) -> int:
+    """Checks all settings, makes the run directory, trains."""
+    from ffjord import compilation_cache
+
+    compilation_cache.enable()
+    _check(experiment)
+    run = Run.create(path, experiment)
+    print(f"{experiment.name}: {experiment.summary}; into {path}")
+    return train_and_tell(run)
+
+
+def train_and_tell(run: Run) -> int:
+    """Trains a run, with a display; shared by `train` and `resume`."""
+    from ffjord.training.run import train_run
+
+    config = run.experiment.train
+    with TrainingDisplay(config.steps) as display:
+        state = train_run(run, run.source(), show=display)
+    seconds = float(state.seconds)
+    print(f"best validation loss {float(state.best_loss):.4f} nats, {int(state.step)} steps in {seconds:.0f} s")
+    print(f"next: ffjord evaluate {run.path}; ffjord plot {run.path}")
+    return 0
+
+
+def _experiment(argv: Sequence[str]) -> Experiment:
+    """The experiment named by the first argument: its settings are the defaults of all options."""
+    if not argv or argv[0].startswith("-"):
+        if any(word in ("-h", "--help") for word in argv):
+            return find("toy/pinwheel")
+        raise InputError("name an experiment first: `ffjord train toy/pinwheel`; `ffjord list` shows them all.")
+    return find(argv[0])
+
+
+def _check(experiment: Experiment) -> None:
+    """Builds data and model once, so that a wrong setting is named before anything is written."""
+    from ffjord.experiments.build import build_flow, build_source
+    from ffjord.training.loop import check
+
+    try:
+        check(experiment.train)
+        source = build_source(experiment)
+        flow = build_flow(experiment, source)
+        _trace(flow, source)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def _trace(flow, source) -> None:
+    """Runs one evaluation in the abstract: what only shows when the model meets data shows here."""
+    import equinox as eqx
+    import jax
+
+    shape = jax.ShapeDtypeStruct((2, *source.event_shape), flow.dtype)
+    eqx.filter_eval_shape(lambda x: flow.bijection.inverse(x, train=True, key=jax.random.key(0)).value, shape)
+
+

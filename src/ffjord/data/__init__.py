@@ -1,0 +1,7 @@
+"""Data: toys and pictures, and how training gets its batches."""
+
+from ffjord.data.picture import Picture as Picture
+from ffjord.data.source import FreshSamples as FreshSamples
+from ffjord.data.source import Rows as Rows
+from ffjord.data.source import Source as Source
+from ffjord.data.toys import TOYS as TOYS

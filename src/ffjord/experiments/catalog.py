@@ -1,0 +1,63 @@
+"""Every experiment by name. Free of JAX."""
+
+import difflib
+
+from ffjord.errors import InputError
+from ffjord.experiments.config import DataConfig, Experiment, ModelConfig, SolveConfig, TrainConfig
+
+_TOY_SOLVE = SolveConfig(rtol=1e-4, atol=1e-4)
+
+_TOYS = {
+    "swissroll": ("a spiral with noise", ""),
+    "8gaussians": ("eight Gaussians on a circle", "entropy 2.8313"),
+    "pinwheel": ("five bent arms", ""),
+    "circles": ("two circles with noise", ""),
+    "moons": ("two half circles", ""),
+    "2spirals": ("two spirals", ""),
+    "checkerboard": ("eight squares", "entropy ln 32 = 3.4657"),
+    "rings": ("four thin rings", ""),
+}
+
+
+def _toy(name: str, summary: str, floor: str) -> Experiment:
+    return Experiment(
+        name=f"toy/{name}",
+        summary=summary,
+        paper="picture (Figure 2)" + (f"; {floor}" if floor else ""),
+        data=DataConfig(name=name),
+        solve=_TOY_SOLVE,
+        train=TrainConfig(steps=5000),
+    )
+
+
+_ALL = [
+    *(_toy(name, *about) for name, about in _TOYS.items()),
+    Experiment(
+        name="toy/1d",
+        summary="three Gaussians on a line",
+        paper="picture (Figure 1); entropy 1.928",
+        data=DataConfig(name="1d"),
+        model=ModelConfig(hidden=(32, 32)),
+        solve=_TOY_SOLVE,
+        train=TrainConfig(steps=3000),
+    ),
+    Experiment(
+        name="toy/picture",
+        summary="any picture: --image FILE",
+        paper="–",
+        data=DataConfig(name="picture"),
+        solve=_TOY_SOLVE,
+        train=TrainConfig(steps=10_000),
+    ),
+]
+
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
+
+
+def find(name: str) -> Experiment:
+    """The named experiment, or an error that suggests near names."""
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    near = difflib.get_close_matches(name, EXPERIMENTS, n=3, cutoff=0.4)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise InputError(f"there is no experiment {name!r}.{hint} `ffjord list` shows them all.")

@@ -1,0 +1,159 @@
+"""Typed configurations: frozen dataclasses of plain values, a sentence for every field. Free of JAX."""
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from ffjord.choices import (
+    DivergenceName,
+    Gradient,
+    LayerKind,
+    MethodName,
+    NoiseKind,
+    NonlinearityName,
+    NormKind,
+    ScheduleName,
+    Steps,
+)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What to learn."""
+
+    name: str = "pinwheel"
+    """Name of the density or data set."""
+    image: str | None = None
+    """Picture whose darkness is the density (for toy/picture)."""
+    num_validation: int = 4096
+    """Points for choosing the best model."""
+    num_test: int = 100_000
+    """Points for the final figure, used by `ffjord evaluate` only."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The flow."""
+
+    hidden: tuple[int, ...] = (64, 64, 64)
+    """Widths of the hidden layers of the dynamics."""
+    layer: LayerKind = "concatsquash"
+    """How the layers know the time."""
+    nonlinearity: NonlinearityName = "tanh"
+    """Nonlinearity of the dynamics."""
+    flows: int = 1
+    """Number of flows in a chain."""
+    norm: NormKind = "none"
+    """Normalisation at the data's end and between flows: running-statistics batch norm, or act-norm."""
+    end_time: float = 0.5
+    """T, where the path ends."""
+    learn_end_time: bool = False
+    """Make T a parameter."""
+
+
+@dataclass(frozen=True)
+class SolveConfig:
+    """How paths are solved."""
+
+    method: MethodName = "dopri5"
+    """ODE solver: explicit adaptive (dopri5 … heun), implicit (kvaerno5), or fixed-step (euler, midpoint, rk4)."""
+    divergence: DivergenceName = "auto"
+    """Trace in training: the cheapest exact one, Hutchinson's where exact is too dear, or the one named."""
+    noise: NoiseKind = "rademacher"
+    """Noise of the estimators."""
+    probes: int = 1
+    """Noise vectors a sample."""
+    rtol: float = 1e-5
+    """Relative tolerance in training."""
+    atol: float = 1e-5
+    """Absolute tolerance in training."""
+    steps_shared_by: Steps = "batch"
+    """Whose error sets the step size in training: the batch's average, the worst sample's, or each sample's own."""
+    gradient: Gradient = "checkpointed"
+    """Gradient of a solve: checkpointed, the paper's continuous adjoint, or direct."""
+    test_divergence: DivergenceName = "auto"
+    """Trace in validation and testing."""
+    test_rtol: float = 1e-6
+    """Relative tolerance in validation and testing."""
+    test_atol: float = 1e-6
+    """Absolute tolerance in validation and testing."""
+    test_steps_shared_by: Steps = "worst"
+    """Whose error sets the step size in validation and testing."""
+    max_steps: int = 4096
+    """Solver steps after which a solve gives up."""
+    num_steps: int = 20
+    """Number of steps of the fixed-step methods."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How the flow is trained."""
+
+    steps: int = 5000
+    """Optimiser steps."""
+    max_minutes: float | None = None
+    """Stop after so many minutes of training."""
+    batch_size: int = 512
+    """Points a step."""
+    learning_rate: float = 3e-3
+    """Peak learning rate of Adam."""
+    schedule: ScheduleName = "cosine"
+    """Learning rate over time: constant, or falling to zero along a cosine."""
+    warmup: int = 0
+    """Steps of linear warm-up."""
+    weight_decay: float = 1e-5
+    """Decoupled weight decay of the weight matrices."""
+    clip: float | None = 10.0
+    """Largest norm of a gradient; longer ones are shortened."""
+    average: float | None = None
+    """Decay of the moving average of weights; the average is what is validated and kept."""
+    validate_every: int = 100
+    """Steps between validations."""
+    patience: int | None = None
+    """Validations without improvement before the learning rate drops."""
+    drops: int = 2
+    """Tenfold drops of the learning rate before training stops early."""
+    checkpoint_minutes: float = 5.0
+    """Minutes between checkpoints."""
+    steps_per_call: int = 10
+    """Optimiser steps in one compiled call."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that determines a run."""
+
+    name: str
+    summary: str = ""
+    paper: str = ""
+    """What the paper reports for it."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    solve: SolveConfig = field(default_factory=SolveConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    seed: int = 0
+    """Seed of everything random."""
+
+    def to_dict(self) -> dict:
+        """Plain values, for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "Experiment":
+        """The inverse of `to_dict`; unknown or missing fields are a ValueError that names them."""
+        return _build(cls, values, "config")
+
+
+def _build(cls: type, values: dict, where: str):
+    if not isinstance(values, dict):
+        raise ValueError(f"{where} must be an object; got {type(values).__name__}.")
+    names = {f.name: f for f in dataclasses.fields(cls)}
+    unknown, missing = set(values) - set(names), set(names) - set(values)
+    if unknown or missing:
+        raise ValueError(f"{where}: unknown fields {sorted(unknown)}, missing fields {sorted(missing)}.")
+    out = {}
+    for name, value in values.items():
+        kind = names[name].type
+        if dataclasses.is_dataclass(kind):
+            value = _build(kind, value, f"{where}.{name}")  # pyright: ignore[reportArgumentType]
+        out[name] = tuple(value) if isinstance(value, list) else value
+    return cls(**out)

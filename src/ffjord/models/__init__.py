@@ -1,0 +1,4 @@
+"""Short recipes that put the parts together."""
+
+from ffjord.models.build import cnf as cnf
+from ffjord.models.build import ffjord as ffjord

@@ -1,0 +1,77 @@
+"""A flow on the line: its density over the time, as in Figure 1 of the paper."""
+
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from ffjord.flow import Flow
+from ffjord.report.grid import Extent, density_on_grid, extent_of, grid_points
+from ffjord.report.style import (
+    DATA,
+    INK,
+    MODEL,
+    MUTED,
+    add_panel,
+    add_scale,
+    draw_density,
+    draw_histogram,
+    new_figure,
+)
+
+CELLS = 512
+_TIMES = 61
+_PATHS = 40
+
+
+def figure_of_line(
+    flow: Flow, data: np.ndarray, title: str | None, extent: Extent | None, key: PRNGKeyArray
+) -> Figure:
+    """The base's density on the left, its way through time in the middle, the learned density on the right."""
+    times = np.linspace(0, 1, _TIMES)
+    paths = np.asarray(flow.path(_PATHS, times, key=key).x)[..., 0]
+    extent = extent or extent_of(data, paths[0, :, None], paths[-1, :, None])
+    density = np.stack([density_on_grid(flow, extent, size=CELLS, time=time) for time in times])
+    page, (left, middle, right) = _panels(extent, title)
+    _draw_profile(left, density[0], extent)
+    box = Extent(np.array([0, extent.low[0]]), np.array([1, extent.high[0]]))
+    draw_density(middle, density.T, box)
+    _draw_paths(middle, times, paths)
+    draw_histogram(right, data[:, 0], extent, DATA, upright=False)
+    _draw_profile(right, density[-1], extent)
+    left.invert_xaxis()
+    return page
+
+
+def _panels(extent: Extent, title: str | None) -> tuple[Figure, list[Axes]]:
+    height, edge, side, middle, gap = 3.6, 0.42, 1.5, 6.0, 0.08
+    top = 0.85 if title else 0.45
+    page = new_figure(2 * edge + 2 * (side + gap) + middle, height + edge + top)
+    starts = np.cumsum([edge, side + gap, middle + gap])
+    titles = ("base", "density over time", "data and density")
+    boxes = [(x, edge, width, height) for x, width in zip(starts, (side, middle, side), strict=True)]
+    panels = [add_panel(page, box, title=name) for box, name in zip(boxes, titles, strict=True)]
+    for panel in panels:
+        panel.set_ylim(extent.low[0], extent.high[0])
+    add_scale(panels[0], x=False, y=True)
+    panels[1].set_xlim(0, 1)
+    panels[1].set_xticks([0, 0.5, 1], ["t = 0", "0.5", "t = 1"])
+    panels[1].tick_params(length=0, labelsize=7, labelcolor=MUTED, pad=4)
+    if title:
+        width, height = page.get_size_inches()
+        page.text(edge / width, 1 - 0.2 / height, title, color=INK, fontsize=13, va="top")
+    return page, panels
+
+
+def _draw_profile(axes: Axes, density: Float[np.ndarray, " cells"], extent: Extent) -> None:
+    """A density as a curve that grows to the right."""
+    z = grid_points(extent, CELLS)[:, 0]
+    axes.fill_betweenx(z, 0, density, color=MODEL, alpha=0.15, linewidth=0)
+    axes.plot(density, z, color=MODEL, linewidth=1.4)
+    axes.set_xlim(0, 1.12 * max(axes.get_xlim()[1] / 1.12, density.max()))
+
+
+def _draw_paths(axes: Axes, times: Float[np.ndarray, " k"], paths: Float[np.ndarray, "k n"]) -> None:
+    lines = [np.stack([times, path], axis=-1) for path in paths.T]
+    axes.add_collection(LineCollection(lines, colors=INK, linewidths=0.6, alpha=0.5))

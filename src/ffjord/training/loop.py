@@ -1,0 +1,139 @@
+"""One training loop for every model."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from ffjord.data.source import Source
+from ffjord.experiments.config import TrainConfig
+from ffjord.objectives import Objective
+from ffjord.training.optimizer import optimizer
+from ffjord.training.state import TrainState, replace, start, validated_model
+from ffjord.training.step import compile_steps
+
+
+class Recorder(Protocol):
+    """Who is told what happens in training."""
+
+    def steps(self, rows: list[dict[str, Any]]) -> None:
+        """Metrics of steps just taken."""
+
+    def validated(self, row: dict[str, Any], state: TrainState, improved: bool) -> None:
+        """A validation was made; `state.best` is the best model so far."""
+
+    def boundary(self, state: TrainState) -> None:
+        """A moment between two compiled calls: the time to write a checkpoint."""
+
+
+class Silent:
+    """A recorder that keeps nothing."""
+
+    def steps(self, rows: list[dict[str, Any]]) -> None: ...
+    def validated(self, row: dict[str, Any], state: TrainState, improved: bool) -> None: ...
+    def boundary(self, state: TrainState) -> None: ...
+
+
+def initial_state(model: Any, source: Source, config: TrainConfig, *, seed: int) -> TrainState:
+    """The state before the first step; normalisations are set from the first batch."""
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    model = model.calibrate(jax.numpy.asarray(source.batches(0, 1)[0]), key=key)
+    return start(model, optimizer(config), average=config.average is not None)
+
+
+def train(
+    state: TrainState,
+    source: Source,
+    objective: Objective,
+    validate: Callable[[Any], dict[str, float]],
+    config: TrainConfig,
+    *,
+    seed: int,
+    recorder: Recorder | None = None,
+) -> TrainState:
+    """Trains from `state` to the end: `config.steps`, `config.max_minutes` or early stopping.
+
+    **Arguments:**
+
+    - `objective`: (model, batch, key) -> (loss, Progress).
+    - `validate`: model -> figures, of which `loss` decides which model is best.
+    """
+    check(config)
+    recorder = recorder or Silent()
+    steps = compile_steps(objective, optimizer(config), config.average)
+    count = math.gcd(config.steps_per_call, config.validate_every, config.steps)  # one shape, so one compilation
+    key = jax.random.key(seed)
+    while int(state.step) < config.steps and not _finished(state, config):
+        began, first = time.perf_counter(), int(state.step)
+        state, metrics = steps(state, source.batches(first, count), key)
+        metrics = {name: np.asarray(values) for name, values in metrics.items()}
+        state = replace(state, seconds=float(state.seconds) + time.perf_counter() - began)
+        recorder.steps(_rows(first, metrics, float(state.seconds)))
+        last = int(state.step) >= config.steps or _out_of_time(state, config)
+        if int(state.step) % config.validate_every == 0 or last:
+            state = _validate(state, validate, config, recorder)
+        recorder.boundary(state)
+    return state
+
+
+def check(config: TrainConfig) -> None:
+    """Refuses settings that make no sense, before any work is done."""
+    for name in ("steps", "batch_size", "validate_every", "steps_per_call", "patience"):
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1; got {value}.")
+    for name in ("learning_rate", "max_minutes", "clip", "checkpoint_minutes"):
+        value = getattr(config, name)
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be positive; got {value}.")
+    for name in ("weight_decay", "warmup", "drops"):
+        if not getattr(config, name) >= 0:
+            raise ValueError(f"{name} must not be negative; got {getattr(config, name)}.")
+    if config.average is not None and not 0 < config.average < 1:
+        raise ValueError(f"average must be between 0 and 1; got {config.average}.")
+
+
+def _validate(
+    state: TrainState, validate: Callable[[Any], dict[str, float]], config: TrainConfig, recorder: Recorder
+) -> TrainState:
+    began = time.perf_counter()
+    model = validated_model(state)
+    figures = validate(model)
+    improved = figures["loss"] < float(state.best_loss)
+    if improved:
+        state = replace(state, best=model, best_loss=figures["loss"], since_best=0)
+    else:
+        state = replace(state, since_best=int(state.since_best) + 1)
+        state = _maybe_drop(state, config)
+    state = replace(state, seconds=float(state.seconds) + time.perf_counter() - began)
+    row = {"step": int(state.step)} | {f"validation_{name}": value for name, value in figures.items()}
+    recorder.validated(row | {"seconds": round(float(state.seconds), 3)}, state, improved)
+    return state
+
+
+def _maybe_drop(state: TrainState, config: TrainConfig) -> TrainState:
+    """A tenth of the learning rate after `patience` validations without improvement."""
+    if config.patience is None or int(state.since_best) < config.patience or int(state.drops) >= config.drops:
+        return state
+    return replace(state, rate_scale=0.1 * float(state.rate_scale), drops=int(state.drops) + 1, since_best=0)
+
+
+def _finished(state: TrainState, config: TrainConfig) -> bool:
+    exhausted = config.patience is not None and int(state.since_best) >= config.patience
+    return (exhausted and int(state.drops) >= config.drops) or _out_of_time(state, config)
+
+
+def _out_of_time(state: TrainState, config: TrainConfig) -> bool:
+    return config.max_minutes is not None and float(state.seconds) >= 60 * config.max_minutes
+
+
+def _rows(first: int, metrics: dict[str, np.ndarray], seconds: float) -> list[dict[str, Any]]:
+    count = len(metrics["loss"])
+    columns = {name: values.tolist() for name, values in metrics.items()}
+    return [
+        {"step": first + i + 1} | {name: values[i] for name, values in columns.items()} | {"seconds": round(seconds, 3)}
+        for i in range(count)
+    ]

@@ -1,0 +1,38 @@
+"""Adam with schedule, clipping and a weight decay that has an effect."""
+
+from typing import Any
+
+import jax
+import optax
+
+from ffjord.experiments.config import TrainConfig
+
+
+def schedule(config: TrainConfig) -> optax.Schedule:
+    """Learning rate by step."""
+    decay_steps = max(1, config.steps - config.warmup)
+    match config.schedule:
+        case "constant":
+            main = optax.constant_schedule(config.learning_rate)
+        case "cosine":
+            main = optax.cosine_decay_schedule(config.learning_rate, decay_steps)
+        case _:
+            raise ValueError(f"schedule must be constant or cosine; got {config.schedule!r}.")
+    if config.warmup == 0:
+        return main
+    rise = optax.linear_schedule(config.learning_rate / config.warmup, config.learning_rate, config.warmup)
+    return optax.join_schedules([rise, main], [config.warmup])
+
+
+def optimizer(config: TrainConfig) -> optax.GradientTransformation:
+    """The update rule. Decay acts on weight matrices, not on biases, gates of t or scalars."""
+    return optax.chain(
+        optax.identity() if config.clip is None else optax.clip_by_global_norm(config.clip),
+        optax.scale_by_adam(),
+        optax.add_decayed_weights(config.weight_decay, mask=_matrices),
+        optax.scale_by_learning_rate(schedule(config)),
+    )
+
+
+def _matrices(params: Any) -> Any:
+    return jax.tree.map(lambda p: p.ndim >= 2, params)

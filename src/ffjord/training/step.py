@@ -1,0 +1,69 @@
+"""Optimiser steps, several in one compiled call."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from ffjord.objectives import Objective
+from ffjord.parameters import backward_nfe, trainable
+from ffjord.training.state import TrainState, replace
+
+Steps = Callable[[TrainState, PyTree, PRNGKeyArray], tuple[TrainState, dict[str, Array]]]
+
+
+def compile_steps(objective: Objective, rule: optax.GradientTransformation, average: float | None) -> Steps:
+    """A compiled function (state, stacked batches, key) -> (state, stacked metrics).
+
+    The noise of step i derives from (key, i). A step whose loss or gradient is not finite leaves everything as it was,
+    except for the counters.
+    """
+
+    def one_step(state: TrainState, batch: PyTree, key: PRNGKeyArray) -> tuple[TrainState, dict[str, Array]]:
+        step_key = jax.random.fold_in(key, state.step)
+        (loss, progress), grads = eqx.filter_value_and_grad(objective, has_aux=True)(state.model, batch, step_key)
+        counted = backward_nfe(grads)
+        grads = eqx.filter(grads, trainable(state.model))
+        norm = optax.global_norm(grads)
+        sound = jnp.isfinite(loss) & jnp.isfinite(norm)
+        moved = _update(state, grads, progress.observed, rule, average)
+        state = jax.tree.map(lambda new, old: jnp.where(sound, new, old) if eqx.is_array(new) else new, moved, state)
+        state = replace(state, step=state.step + 1, skipped=state.skipped + ~sound)
+        metrics = {"loss": loss, **progress.metrics, "backward_nfe": counted, "grad_norm": norm, "sound": sound}
+        return state, metrics
+
+    @eqx.filter_jit
+    def steps(state: TrainState, batches: PyTree, key: PRNGKeyArray) -> tuple[TrainState, dict[str, Array]]:
+        arrays, static = eqx.partition(state, eqx.is_array)
+
+        def body(arrays, batch):
+            state, metrics = one_step(eqx.combine(arrays, static), batch, key)
+            return eqx.filter(state, eqx.is_array), metrics
+
+        arrays, metrics = jax.lax.scan(body, arrays, batches)
+        return eqx.combine(arrays, static), metrics
+
+    return steps
+
+
+def _update(
+    state: TrainState, grads: PyTree, observed: PyTree, rule: optax.GradientTransformation, average: float | None
+) -> TrainState:
+    params = eqx.filter(state.model, trainable(state.model))
+    updates, optimizer = rule.update(grads, state.optimizer, params)
+    updates = jax.tree.map(lambda u: state.rate_scale * u, updates)
+    model = eqx.apply_updates(state.model, updates)
+    if observed is not None:
+        model = model.absorb(observed)
+    state = replace(state, model=model, optimizer=optimizer)
+    return state if average is None else replace(state, average=_moved_average(state, average))
+
+
+def _moved_average(state: TrainState, decay: float) -> PyTree:
+    """avg ← d avg + (1 - d) weights, with d rising to `decay` so that the start is forgotten soon."""
+    count = state.step.astype(jnp.float32)
+    d = jnp.minimum(decay, (1 + count) / (10 + count))
+    return jax.tree.map(lambda avg, p: d * avg + (1 - d) * p, state.average, eqx.filter(state.model, trainable(state.model)))
