@@ -27,8 +27,8 @@ _ADVICE = "loosen rtol/atol, raise max_steps, use the stiff solver kvaerno5, or 
 MESSAGES = {
     OK: "solved",
     STEP_LIMIT: f"the ODE solve reached its step limit before the end of the path; {_ADVICE}.",
-    STEP_TOO_SMALL: f"the ODE solver's step size became too small to go on (the dynamics is stiff or not finite); {_ADVICE}.",
-    NOT_FINITE: "the ODE solve left the finite numbers; check the input's scale and the weights, or use a smaller step.",
+    STEP_TOO_SMALL: f"the ODE solver's step became too small to go on (dynamics stiff or not finite); {_ADVICE}.",
+    NOT_FINITE: "the ODE solve left the finite numbers; check the input's scale and the weights, or use smaller steps.",
     OTHER: "the ODE solver gave up (for an implicit solver: Newton's method did not converge); loosen rtol/atol.",
 }
 
@@ -179,7 +179,7 @@ def solve(
         controller = diffrax.PIDController(solver.rtol, solver.atol, norm=norm, dtmin=smallest, force_dtmin=False)
         first_step, max_steps = dtype.type(_FIRST_STEP) * (end - begin), solver.max_steps
     solver_state = None
-    if solver.method in _REUSE_LAST_STAGE:  # given f at the start, they need not evaluate it at each try of a first step
+    if solver.method in _REUSE_LAST_STAGE:  # given f at the start, no step evaluates its first stage
         solver_state = jnp.array(False), rates(jnp.asarray(begin), start, args)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(rates),  # pyright: ignore[reportArgumentType]

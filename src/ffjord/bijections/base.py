@@ -5,7 +5,7 @@ data → base. Both return the value, the log-determinant of their own direction
 """
 
 import abc
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -29,7 +29,7 @@ class Report(eqx.Module):
     """What the data looked like on its way through, for `absorb`."""
 
     @classmethod
-    def nothing(cls) -> Self:
+    def nothing(cls) -> "Report":
         """The report of a map that solves nothing."""
         zero = jnp.zeros((), jnp.int32)
         return cls(zero, zero, zero, jnp.full((), OK, jnp.int32), {})

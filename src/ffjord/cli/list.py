@@ -13,13 +13,16 @@ class Arguments:
 
 
 def main(argv: Sequence[str]) -> int:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     parse(Arguments, argv, "list", "  ffjord list")
-    table = Table("experiment", "data", "model", "training", "in the paper")
+    table = Table("experiment", "data", "model and training", "in the paper", box=box.SIMPLE_HEAD)
+    table.columns[0].no_wrap = True
     for experiment in EXPERIMENTS.values():
-        table.add_row(experiment.name, experiment.summary, _model(experiment), _training(experiment), experiment.paper)
+        how = f"{_model(experiment)}\n{_training(experiment)}"
+        table.add_row(experiment.name, experiment.summary, how, experiment.paper)
     Console().print(table)
     return 0
 

@@ -8,25 +8,25 @@ from ffjord.experiments.config import DataConfig, Experiment, ModelConfig, Solve
 _TOY_SOLVE = SolveConfig(rtol=1e-4, atol=1e-4)
 
 _TOYS = {
-    "swissroll": ("a spiral with noise", ""),
-    "8gaussians": ("eight Gaussians on a circle", "entropy 2.8313"),
-    "pinwheel": ("five bent arms", ""),
-    "circles": ("two circles with noise", ""),
-    "moons": ("two half circles", ""),
-    "2spirals": ("two spirals", ""),
-    "checkerboard": ("eight squares", "entropy ln 32 = 3.4657"),
-    "rings": ("four thin rings", ""),
+    "swissroll": ("a spiral with noise", "", 3000),
+    "8gaussians": ("eight Gaussians on a circle", "entropy 2.8313", 3000),
+    "pinwheel": ("five bent arms", "", 3000),
+    "circles": ("two circles with noise", "", 3000),
+    "moons": ("two half circles", "", 3000),
+    "2spirals": ("two spirals", "", 5000),
+    "checkerboard": ("eight squares", "entropy ln 32 = 3.4657", 5000),
+    "rings": ("four thin rings", "", 5000),
 }
 
 
-def _toy(name: str, summary: str, floor: str) -> Experiment:
+def _toy(name: str, summary: str, floor: str, steps: int) -> Experiment:
     return Experiment(
         name=f"toy/{name}",
         summary=summary,
         paper="picture (Figure 2)" + (f"; {floor}" if floor else ""),
         data=DataConfig(name=name),
         solve=_TOY_SOLVE,
-        train=TrainConfig(steps=5000),
+        train=TrainConfig(steps=steps),
     )
 
 

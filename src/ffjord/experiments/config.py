@@ -2,6 +2,9 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Annotated
+
+import tyro
 
 from ffjord.choices import (
     DivergenceName,
@@ -20,8 +23,8 @@ from ffjord.choices import (
 class DataConfig:
     """What to learn."""
 
-    name: str = "pinwheel"
-    """Name of the density or data set."""
+    name: Annotated[str, tyro.conf.Suppress] = "pinwheel"
+    """Name of the density or data set; the experiment decides it."""
     image: str | None = None
     """Picture whose darkness is the density (for toy/picture)."""
     num_validation: int = 4096

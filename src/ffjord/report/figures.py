@@ -5,7 +5,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from matplotlib.figure import Figure
 
 from ffjord.flow import Flow
-from ffjord.report.grid import Extent, dimension_of, extent_of, for_pictures
+from ffjord.report.evaluate import dimension_of, for_pictures
+from ffjord.report.grid import Extent, extent_of
 from ffjord.report.line import figure_of_line
 from ffjord.report.plane import figure_of_plane
 from ffjord.report.style import MODEL, add_panel, add_scale, draw_histogram, draw_points, new_figure

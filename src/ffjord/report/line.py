@@ -7,7 +7,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ffjord.flow import Flow
-from ffjord.report.grid import Extent, density_on_grid, extent_of, grid_points
+from ffjord.report.evaluate import at_all, density_on_grid, samples_at
+from ffjord.report.grid import Extent, extent_of, grid_points
 from ffjord.report.style import (
     DATA,
     INK,
@@ -17,29 +18,29 @@ from ffjord.report.style import (
     add_scale,
     draw_density,
     draw_histogram,
+    draw_title,
     new_figure,
 )
 
 CELLS = 512
 _TIMES = 61
 _PATHS = 40
+_TITLES = {"base": INK, "density over time": INK, "data": DATA}
 
 
-def figure_of_line(
-    flow: Flow, data: np.ndarray, title: str | None, extent: Extent | None, key: PRNGKeyArray
-) -> Figure:
+def figure_of_line(flow: Flow, data: np.ndarray, title: str | None, extent: Extent | None, key: PRNGKeyArray) -> Figure:
     """The base's density on the left, its way through time in the middle, the learned density on the right."""
     times = np.linspace(0, 1, _TIMES)
-    paths = np.asarray(flow.path(_PATHS, times, key=key).x)[..., 0]
+    paths = _spread(np.stack(list(at_all(times, lambda t: samples_at(flow, 16 * _PATHS, time=t, key=key)))))
     extent = extent or extent_of(data, paths[0, :, None], paths[-1, :, None])
-    density = np.stack([density_on_grid(flow, extent, size=CELLS, time=time) for time in times])
+    density = np.stack(list(at_all(times, lambda t: density_on_grid(flow, extent, size=CELLS, time=t))))
     page, (left, middle, right) = _panels(extent, title)
-    _draw_profile(left, density[0], extent)
+    _draw_profile(left, density[0], extent, INK)
     box = Extent(np.array([0, extent.low[0]]), np.array([1, extent.high[0]]))
-    draw_density(middle, density.T, box)
+    draw_density(middle, density.T, box, dim=1.15)
     _draw_paths(middle, times, paths)
     draw_histogram(right, data[:, 0], extent, DATA, upright=False)
-    _draw_profile(right, density[-1], extent)
+    _draw_profile(right, density[-1], extent, MODEL)
     left.invert_xaxis()
     return page
 
@@ -49,27 +50,32 @@ def _panels(extent: Extent, title: str | None) -> tuple[Figure, list[Axes]]:
     top = 0.85 if title else 0.45
     page = new_figure(2 * edge + 2 * (side + gap) + middle, height + edge + top)
     starts = np.cumsum([edge, side + gap, middle + gap])
-    titles = ("base", "density over time", "data and density")
-    boxes = [(x, edge, width, height) for x, width in zip(starts, (side, middle, side), strict=True)]
-    panels = [add_panel(page, box, title=name) for box, name in zip(boxes, titles, strict=True)]
+    panels = [
+        add_panel(page, (start, edge, width, height), title=name, colour=colour)
+        for start, width, (name, colour) in zip(starts, (side, middle, side), _TITLES.items(), strict=True)
+    ]
+    panels[2].set_title("model", loc="right", color=MODEL, fontsize=10, pad=6)
     for panel in panels:
         panel.set_ylim(extent.low[0], extent.high[0])
     add_scale(panels[0], x=False, y=True)
     panels[1].set_xlim(0, 1)
     panels[1].set_xticks([0, 0.5, 1], ["t = 0", "0.5", "t = 1"])
     panels[1].tick_params(length=0, labelsize=7, labelcolor=MUTED, pad=4)
-    if title:
-        width, height = page.get_size_inches()
-        page.text(edge / width, 1 - 0.2 / height, title, color=INK, fontsize=13, va="top")
+    draw_title(page, title, edge)
     return page, panels
 
 
-def _draw_profile(axes: Axes, density: Float[np.ndarray, " cells"], extent: Extent) -> None:
+def _draw_profile(axes: Axes, density: Float[np.ndarray, " cells"], extent: Extent, colour: str) -> None:
     """A density as a curve that grows to the right."""
     z = grid_points(extent, CELLS)[:, 0]
-    axes.fill_betweenx(z, 0, density, color=MODEL, alpha=0.15, linewidth=0)
-    axes.plot(density, z, color=MODEL, linewidth=1.4)
+    axes.fill_betweenx(z, 0, density, color=colour, alpha=0.12, linewidth=0)
+    axes.plot(density, z, color=colour, linewidth=1.3)
     axes.set_xlim(0, 1.12 * max(axes.get_xlim()[1] / 1.12, density.max()))
+
+
+def _spread(paths: Float[np.ndarray, "k many 1"]) -> Float[np.ndarray, "k n"]:
+    """One path in 16, evenly spread over the base, as a few drawn by chance seldom are."""
+    return paths[:, np.argsort(paths[0, :, 0])[8::16], 0]
 
 
 def _draw_paths(axes: Axes, times: Float[np.ndarray, " k"], paths: Float[np.ndarray, "k n"]) -> None:
