@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+DEMO_STEPS ?= 1000
 
 .PHONY: help setup demo test test-all lint format toys clean
 
@@ -17,13 +19,19 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)  ## Make the virtual environment
 
 demo: $(READY)  ## Train a pinwheel, evaluate it, draw it (about three minutes)
-	@$(BIN)/ffjord demo
+	$(BIN)/ffjord train toy/pinwheel --steps $(DEMO_STEPS) --out $(DEMO)
+	$(BIN)/ffjord evaluate $(DEMO) --limit 20000
+	$(BIN)/ffjord plot $(DEMO)
+	@echo 'A Gaussian turned into a pinwheel: open $(DEMO)/figure.png and $(DEMO)/flow.gif'
 
 test: $(READY)  ## Run the tests
 	$(BIN)/python -m pytest
 
 test-all: $(READY)  ## Run the tests, the slow ones too
 	$(BIN)/python -m pytest -m ''
+
+toys: $(READY)  ## Train and draw all toys again: results/ and pretrained/ (about an hour)
+	$(BIN)/python scripts/toys.py
 
 lint: $(READY)  ## Check style and types
 	$(BIN)/ruff check .

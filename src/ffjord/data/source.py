@@ -1,6 +1,6 @@
 """Where training gets its batches: every batch is a function of (seed, step), so that a run can go on exactly."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from ffjord.data.toys import Draw
 _TRAIN, _VALIDATION, _TEST, _SHUFFLE = range(4)
 
 
+@runtime_checkable
 class Source(Protocol):
     """Training batches by step, and fixed validation and test sets."""
 

@@ -13,9 +13,9 @@ _TOYS = {
     "pinwheel": ("five bent arms", "", 3000),
     "circles": ("two circles with noise", "", 3000),
     "moons": ("two half circles", "", 3000),
-    "2spirals": ("two spirals", "", 5000),
-    "checkerboard": ("eight squares", "entropy ln 32 = 3.4657", 5000),
-    "rings": ("four thin rings", "", 5000),
+    "2spirals": ("two spirals", "", 4000),
+    "checkerboard": ("eight squares", "entropy ln 32 = 3.4657", 4000),
+    "rings": ("four thin rings", "", 4000),
 }
 
 

@@ -27,7 +27,7 @@ class DataConfig:
     """Name of the density or data set; the experiment decides it."""
     image: str | None = None
     """Picture whose darkness is the density (for toy/picture)."""
-    num_validation: int = 4096
+    num_validation: int = 2048
     """Points for choosing the best model."""
     num_test: int = 100_000
     """Points for the final figure, used by `ffjord evaluate` only."""
@@ -95,7 +95,7 @@ class TrainConfig:
     """Optimiser steps."""
     max_minutes: float | None = None
     """Stop after so many minutes of training."""
-    batch_size: int = 512
+    batch_size: int = 256
     """Points a step."""
     learning_rate: float = 3e-3
     """Peak learning rate of Adam."""

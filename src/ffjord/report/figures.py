@@ -49,8 +49,8 @@ def picture_of_samples(x: Float[Array | np.ndarray, "n d"], *, title: str | None
     width, height = page.get_size_inches()
     axes = add_panel(page, (0.4, 0.4, width - 0.6, height - 0.4 - top), extent, title=title or "")
     if x.shape[1] == 1:
-        draw_histogram(axes, x[:, 0], extent, MODEL)
+        draw_histogram(axes, x[:, 0], extent, MODEL, alpha=0.85)
     else:
-        draw_points(axes, x, MODEL, size=2)
+        draw_points(axes, x, MODEL, size=2, most=100_000)
     add_scale(axes, y=x.shape[1] == 2)
     return page

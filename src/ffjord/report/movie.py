@@ -59,8 +59,10 @@ def _even(frame: Frame) -> Frame:
 
 def _palette() -> Image.Image:
     """The style's own colours, the same for all frames: nothing flickers, and flat areas compress to nothing."""
-    ramps = [(GLOW, 144)]
-    for start, end, count in ((PANEL, MODEL, 32), (PANEL, DATA, 24), (PANEL, INK, 24), (PAGE, INK, 24)):
+    ramps = [(GLOW, 128)]
+    # What is drawn on what; the last is the model's curve on the data's histogram.
+    pairs = ((PANEL, MODEL, 32), (PANEL, DATA, 24), (PANEL, INK, 16), (PAGE, INK, 24), ("#2f524f", MODEL, 24))
+    for start, end, count in pairs:
         ramps.append((LinearSegmentedColormap.from_list("ramp", [start, end]), count))
     colours = np.concatenate([ramp(np.linspace(0, 1, count))[:, :3] for ramp, count in ramps])
     image = Image.new("P", (1, 1))

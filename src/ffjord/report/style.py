@@ -84,11 +84,11 @@ def draw_title(figure: Figure, title: str | None, left: float) -> None:
 
 
 def draw_histogram(
-    axes: Axes, x: Float[np.ndarray, " n"], extent: Extent, colour: str, *, bins: int = 80, upright: bool = True
+    axes: Axes, x: Float[np.ndarray, " n"], extent: Extent, colour: str, *, alpha: float = 0.35, upright: bool = True
 ) -> Float[np.ndarray, " bins"]:
     """A histogram scaled as a density; if not upright, it grows to the right. Returns its heights."""
-    heights, edges = np.histogram(x, bins, (extent.low[0], extent.high[0]))
+    heights, edges = np.histogram(x, 80, (extent.low[0], extent.high[0]))
     heights = heights / (len(x) * np.diff(edges))
     orientation = "vertical" if upright else "horizontal"
-    axes.stairs(heights, edges, fill=True, color=colour, alpha=0.35, linewidth=0, orientation=orientation)
+    axes.stairs(heights, edges, fill=True, color=colour, alpha=alpha, linewidth=0, orientation=orientation)
     return heights

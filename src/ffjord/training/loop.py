@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from ffjord.training.state import TrainState, replace, start, validated_model
 from ffjord.training.step import compile_steps
 
 
+@runtime_checkable
 class Recorder(Protocol):
     """Who is told what happens in training."""
 

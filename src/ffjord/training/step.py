@@ -27,7 +27,7 @@ def compile_steps(objective: Objective, rule: optax.GradientTransformation, aver
         (loss, progress), grads = eqx.filter_value_and_grad(objective, has_aux=True)(state.model, batch, step_key)
         counted = backward_nfe(grads)
         grads = eqx.filter(grads, trainable(state.model))
-        norm = optax.global_norm(grads)
+        norm = optax.tree.norm(grads)
         sound = jnp.isfinite(loss) & jnp.isfinite(norm)
         moved = _update(state, grads, progress.observed, rule, average)
         state = jax.tree.map(lambda new, old: jnp.where(sound, new, old) if eqx.is_array(new) else new, moved, state)

@@ -1,0 +1,327 @@
+"""The scikit-learn face: `FFJORD().fit(X)` learns the density of a table's rows."""
+
+import dataclasses
+import json
+import operator
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ffjord.arrays import atomic_file, from_dict, to_dict
+from ffjord.choices import DivergenceName, LayerKind, MethodName, NonlinearityName
+from ffjord.data.source import Rows
+from ffjord.errors import InputError
+from ffjord.experiments.config import ModelConfig, SolveConfig, TrainConfig
+from ffjord.flow import Flow, SolveError
+from ffjord.models import ffjord
+from ffjord.objectives import likelihood
+from ffjord.scoring import CHUNK, score
+from ffjord.training import TrainState, train
+from ffjord.training.optimizer import optimizer
+from ffjord.training.state import start
+
+_FORMAT = "ffjord estimator 1"
+_FAR = 1e30  # standard deviations; squared it is beyond float32, so the log-density is -inf there and further out
+
+
+class FFJORD(DensityMixin, BaseEstimator):
+    """A density estimator: a continuous normalizing flow over standardised columns.
+
+        log p(x) = log p_flow(z) - Σ_j log scale_j,   z = (x - mean) / scale
+
+    `mean` and `scale` are computed and applied in float64, outside of the flow, which computes in float32: columns of
+    any magnitude, also far from zero (mean 1e8, deviation 1), lose no digits. A part of the rows is held out; the
+    weights with the best likelihood on it are kept, and training stops early when they no longer improve.
+
+    **Arguments:**
+
+    - `hidden`: widths of the dynamics' hidden layers. `"auto"`: two layers, four times as wide as the table but
+        between 64 and 256 (up to two layers the divergence is exact at the price of an estimate).
+    - `layer`, `nonlinearity`, `flows`, `end_time`: see `ModelConfig`.
+    - `steps`: most optimiser steps; the learning rate falls to zero along a cosine over them.
+    - `batch_size`: rows a step, fewer where there are fewer.
+    - `learning_rate`, `weight_decay`, `average`: of Adam, and the decay of the moving average of weights (or None).
+    - `validation_fraction`: part of the rows held out, at least one row.
+    - `patience`: validations (one every 50 steps) without improvement until the learning rate drops to a tenth, and
+        again until training stops; None for never.
+    - `method`, `divergence`, `rtol`, `atol`: how paths are solved in training, see `SolveConfig`.
+    - `test_rtol`, `test_atol`: tolerances of validation, scores and samples; their divergence is always exact.
+    - `max_minutes`: stop after so many minutes. A stop by the clock is not reproducible.
+    - `verbose`: 1 prints a line at every validation.
+    - `random_state`: int, RandomState or None; determines held-out rows, initial weights, batches and noise.
+
+    **Attributes after `fit`:**
+
+    - `flow_`: the trained `Flow`, in standardised units. `mean_`, `scale_`: float64, shape (D,), as above.
+    - `n_features_in_`, and `feature_names_in_` if X had column names.
+    - `n_steps_`: steps taken. `best_validation_loss_`: -1/m Σ log p(x_i) over the held-out rows, in the data's units.
+    - `history_`: a dict a validation: `step`, `loss` (of training, since the last one), `validation_loss`, `seconds`.
+    - `model_config_`, `solve_config_`: the settings of `flow_`, with `"auto"` resolved.
+
+    Reference: Grathwohl et al., FFJORD: Free-form Continuous Dynamics for Scalable Reversible Generative Models, 2019.
+    """
+
+    flow_: Flow
+    mean_: np.ndarray
+    scale_: np.ndarray
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+    n_steps_: int
+    best_validation_loss_: float
+    history_: list[dict[str, Any]]
+    model_config_: ModelConfig
+    solve_config_: SolveConfig
+
+    def __init__(
+        self,
+        *,
+        hidden: Literal["auto"] | Sequence[int] = "auto",
+        layer: LayerKind = "concatsquash",
+        nonlinearity: NonlinearityName = "tanh",
+        flows: int = 1,
+        end_time: float = 1.0,
+        steps: int = 1000,
+        batch_size: int = 256,
+        learning_rate: float = 1e-2,
+        weight_decay: float = 1e-3,
+        average: float | None = 0.99,
+        validation_fraction: float = 0.1,
+        patience: int | None = 10,
+        method: MethodName = "dopri5",
+        divergence: DivergenceName = "auto",
+        rtol: float = 1e-4,
+        atol: float = 1e-4,
+        test_rtol: float = 1e-6,
+        test_atol: float = 1e-6,
+        max_minutes: float | None = None,
+        verbose: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ):
+        self.hidden = hidden
+        self.layer = layer
+        self.nonlinearity = nonlinearity
+        self.flows = flows
+        self.end_time = end_time
+        self.steps = steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.average = average
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.method = method
+        self.divergence = divergence
+        self.rtol = rtol
+        self.atol = atol
+        self.test_rtol = test_rtol
+        self.test_atol = test_atol
+        self.max_minutes = max_minutes
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> "FFJORD":
+        """Learns the density of the rows of X, shape (n, D), n ≥ 2. `y` is ignored."""
+        rows = np.asarray(validate_data(self, X, dtype=np.float64, ensure_min_samples=2))
+        mean, scale = _statistics(rows, getattr(self, "feature_names_in_", None))
+        log_scale = float(np.sum(np.log(scale)))
+        rng = check_random_state(self.random_state)
+        seed = int(rng.randint(np.iinfo(np.int32).max))
+        training, held_out = _split(_standardized(rows, mean, scale), self.validation_fraction, rng)
+        model, solve, config = self._configs(*training.shape)
+        history = _History(log_scale, config.steps if self.verbose else None)
+        source = Rows(training, held_out, held_out, batch_size=config.batch_size, seed=seed)
+        flow = ffjord(rows.shape[1], model, solve, key=jax.random.key(seed))
+        state = start(flow, optimizer(config), average=config.average is not None)
+        validate = lambda flow: {"loss": _validation_loss(flow, held_out)}
+        state = train(state, source, likelihood, validate, config, seed=seed, recorder=history)
+        if not np.isfinite(float(state.best_loss)):
+            raise SolveError(
+                f"training failed: in {int(state.step)} steps no validation could be solved "
+                f"({int(state.skipped)} steps were skipped); use a smaller learning_rate or more weight_decay."
+            )
+        self.flow_, self.mean_, self.scale_ = state.best, mean, scale
+        self.model_config_, self.solve_config_ = model, solve
+        self.n_steps_, self.history_ = int(state.step), history.rows
+        self.best_validation_loss_ = float(state.best_loss) + log_scale
+        return self
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """log p(x) of every row of X, shape (n, D): n float64 numbers, in nats and in the data's own units.
+
+        A row's score does not depend on the other rows, but for the solver's tolerance. Past about 1e19 standard
+        deviations, where float32 ends, it is -inf.
+        """
+        check_is_fitted(self, "flow_")
+        rows = np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+        scores = score(self.flow_, _standardized(rows, self.mean_, self.scale_))
+        return scores.log_prob.astype(np.float64) - np.sum(np.log(self.scale_))
+
+    def score(self, X: Any, y: Any = None) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The mean of `score_samples(X)`, as GaussianMixture has it (KernelDensity has the total). `y` is ignored."""
+        return float(np.mean(self.score_samples(X)))
+
+    def sample(self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None) -> np.ndarray:
+        """Draws rows from the density: shape (n_samples, D), float64, new ones at every call without `random_state`."""
+        check_is_fitted(self, "flow_")
+        n = operator.index(n_samples)
+        if n < 1:
+            raise ValueError(f"n_samples must be at least 1; got {n_samples}.")
+        key = jax.random.key(int(check_random_state(random_state).randint(np.iinfo(np.int32).max)))
+        chunk = min(CHUNK, max(16, 1 << (n - 1).bit_length()))  # few shapes, so few compilations
+        keys = jax.random.split(key, -(-n // chunk))
+        z = np.concatenate([np.asarray(self.flow_.sample(chunk, key=k), np.float64) for k in keys])[:n]
+        return self.mean_ + self.scale_ * z
+
+    def save(self, path: str | Path) -> None:
+        """Writes the fitted estimator to one file (an .npz archive without pickle), whole or not at all.
+
+        A `random_state` that is not a number is stored as None.
+        """
+        check_is_fitted(self, "flow_")
+        header = {
+            "format": _FORMAT,
+            "params": self.get_params(),
+            "model": dataclasses.asdict(self.model_config_),
+            "solve": dataclasses.asdict(self.solve_config_),
+            "names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
+            "fitted": {name: getattr(self, name) for name in ("n_steps_", "best_validation_loss_", "history_")},
+        }
+        arrays = {f"flow{name}": array for name, array in to_dict(self.flow_).items()}
+        text = np.array(json.dumps(header, default=_plain))
+        with atomic_file(Path(path)) as file:
+            np.savez(file, estimator=text, mean=self.mean_, scale=self.scale_, **arrays)  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def load(cls, path: str | Path) -> "FFJORD":
+        """Reads what `save` wrote; the scores are the same to the last bit."""
+        arrays = _read(path)
+        try:
+            header = json.loads(str(arrays.pop("estimator")))
+            if header["format"] != _FORMAT:
+                raise InputError(f"{path} is a {header['format']!r}; this version reads {_FORMAT!r}.")
+            estimator = cls(**_tuples(header["params"]))
+            estimator.model_config_ = ModelConfig(**_tuples(header["model"]))
+            estimator.solve_config_ = SolveConfig(**header["solve"])
+            estimator.mean_, estimator.scale_ = arrays.pop("mean"), arrays.pop("scale")
+            estimator.n_features_in_ = len(estimator.mean_)
+            if header["names"] is not None:
+                estimator.feature_names_in_ = np.array(header["names"], dtype=object)
+            vars(estimator).update(header["fitted"])
+            weights = {name.removeprefix("flow"): array for name, array in arrays.items()}
+            dim, configs = len(estimator.mean_), (estimator.model_config_, estimator.solve_config_)
+            estimator.flow_ = from_dict(ffjord(dim, *configs, key=jax.random.key(0)), weights, where=str(path))
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is not a saved FFJORD estimator, or of another version ({error!r}).") from error
+        return estimator
+
+    def _configs(self, n: int, dim: int) -> tuple[ModelConfig, SolveConfig, TrainConfig]:
+        """The settings for n training rows of `dim` columns."""
+        width = min(max(64, 4 * dim), 256)
+        hidden = (width, width) if isinstance(self.hidden, str) and self.hidden == "auto" else self.hidden
+        if isinstance(hidden, str) or not np.iterable(hidden):
+            raise ValueError(f'hidden must be "auto" or a sequence of widths such as (64, 64); got {self.hidden!r}.')
+        model = self._config(ModelConfig, hidden=tuple(operator.index(width) for width in hidden))
+        solve = self._config(SolveConfig, test_divergence="closed-form" if len(model.hidden) <= 2 else "exact")
+        batch_size = min(self.batch_size, 1 << (n.bit_length() - 1))  # a power of two: folds share a compilation
+        return model, solve, self._config(TrainConfig, batch_size=batch_size, validate_every=50, drops=1)
+
+    def _config(self, kind: Any, **fields: Any) -> Any:
+        """A configuration with the given fields; those that are parameters of the estimator are taken from it."""
+        names = {field.name for field in dataclasses.fields(kind)}
+        params = {name: value for name, value in self.get_params().items() if name in names}
+        return kind(**params | fields)
+
+
+class _History:
+    """Keeps a row a validation, in the data's units, and prints it if it knows how many steps there will be."""
+
+    def __init__(self, log_scale: float, of: int | None):
+        self.rows: list[dict[str, Any]] = []
+        self._losses: list[float] = []
+        self._log_scale, self._of = log_scale, of
+
+    def steps(self, rows: list[dict[str, Any]]) -> None:
+        self._losses += [row["loss"] for row in rows if row["sound"]]
+
+    def validated(self, row: dict[str, Any], state: TrainState, improved: bool) -> None:
+        loss = float(np.mean(self._losses)) if self._losses else float("nan")
+        losses = {"loss": loss + self._log_scale, "validation_loss": row["validation_loss"] + self._log_scale}
+        self.rows.append({"step": row["step"], **losses, "seconds": row["seconds"]})
+        self._losses = []
+        if self._of is not None:
+            both = f"loss {losses['loss']:.4f}, validation loss {losses['validation_loss']:.4f}"
+            print(f"step {row['step']} of {self._of}: {both}{' (best)' if improved else ''}, {row['seconds']:.1f} s")
+
+    def boundary(self, state: TrainState) -> None: ...
+
+
+def _statistics(rows: np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of every column; a column without spread has no density, and is an error.
+
+    The columns are scaled by powers of two, which rounds nothing, so that no square over- or underflows.
+    """
+    exponent = np.frexp(np.max(np.abs(rows), axis=0))[1]
+    unit = np.ldexp(rows, -exponent)
+    mean, scale = np.ldexp(unit.mean(axis=0), exponent), np.ldexp(unit.std(axis=0), exponent)
+    constant = np.flatnonzero((rows.min(axis=0) == rows.max(axis=0)) | (scale == 0))
+    if constant.size:
+        listed = ", ".join(repr(names[j]) if names is not None else str(j) for j in constant)
+        raise ValueError(f"X has constant columns ({listed}), which have no density; leave them out.")
+    return mean, scale
+
+
+def _standardized(rows: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """z = (x - mean) / scale, computed in float64, returned in float32."""
+    with np.errstate(over="ignore"):
+        return np.clip((rows - mean) / scale, -_FAR, _FAR).astype(np.float32)
+
+
+def _split(z: np.ndarray, fraction: float, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+    """Rows for training and rows held out, at least one of each."""
+    if not 0 < fraction < 1:
+        raise ValueError(f"validation_fraction must be between 0 and 1; got {fraction}.")
+    count = min(max(1, round(fraction * len(z))), len(z) - 1)
+    order = rng.permutation(len(z))
+    return z[order[count:]], z[order[:count]]
+
+
+def _validation_loss(flow: Flow, z: np.ndarray) -> float:
+    """The mean negative log-likelihood; infinite where a solve fails, so that such a model is never the best."""
+    try:
+        return -float(np.mean(score(flow, z).log_prob, dtype=np.float64))
+    except SolveError:
+        return float("inf")
+
+
+def _read(path: str | Path) -> dict[str, np.ndarray]:
+    damaged = (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError)
+    try:
+        with zipfile.ZipFile(path):  # so that a lone .npy array is refused too
+            pass
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: there is no such file.") from error
+    except damaged as error:
+        raise InputError(f"{path} is damaged or not a saved FFJORD estimator ({error}).") from error
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's, for JSON."""
+    if isinstance(value, np.random.RandomState):
+        return None
+    return np.asarray(value).tolist()
+
+
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

@@ -1,0 +1,46 @@
+"""Every snippet of the README runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ffjord.cli import main
+
+README = Path(__file__).parent.parent / "README.md"
+SHORT_TRAINING = (
+    "--hidden 8 8 --method midpoint --num-steps 3 --steps 4 --validate-every 2 --steps-per-call 2 --num-validation 64 "
+    "--num-test 100"
+).split()
+
+
+def snippets(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(snippets("python"))))
+def test_python_snippet(number, tmp_path, monkeypatch):
+    """As it stands, except that the estimator trains for a few steps only."""
+    monkeypatch.chdir(tmp_path)
+    code = snippets("python")[number].replace("FFJORD(random_state=0)", "FFJORD(random_state=0, steps=4, hidden=(8, 8))")
+    exec(compile(code, f"README snippet {number + 1}", "exec"), {})
+
+
+def test_command_line_snippets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FFJORD_CACHE", "off")
+    lines = [line for block in snippets("sh") for line in block.splitlines() if line.startswith("ffjord ")]
+    assert len(lines) >= 6
+    for line in lines:
+        words = shlex.split(line)[1:]
+        if words[0] == "train":
+            words += SHORT_TRAINING
+        if words[0] == "plot":
+            words += ["--frames", "2"]
+        assert main(words) == 0, line
+
+
+def test_the_files_that_the_readme_shows_are_there():
+    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text()):
+        assert (README.parent / target).exists(), target
