@@ -23,7 +23,9 @@ def snippets(language: str) -> list[str]:
 def test_python_snippet(number, tmp_path, monkeypatch):
     """As it stands, except that the estimator trains for a few steps only."""
     monkeypatch.chdir(tmp_path)
-    code = snippets("python")[number].replace("FFJORD(random_state=0)", "FFJORD(random_state=0, steps=4, hidden=(8, 8))")
+    code = snippets("python")[number].replace(
+        "FFJORD(random_state=0)", "FFJORD(random_state=0, steps=4, hidden=(8, 8))"
+    )
     exec(compile(code, f"README snippet {number + 1}", "exec"), {})
 
 

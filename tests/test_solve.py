@@ -92,15 +92,15 @@ def test_fixed_step_methods_converge_with_their_order_and_count_their_evaluation
 @pytest.mark.parametrize("method", EXPLICIT)
 def test_adaptive_methods_keep_their_tolerance_and_count_their_evaluations(method, logistic, z, counted):
     field, tally = counted(logistic)
-    nfe = []
-    for value in (1e-3, 1e-5, 1e-7):
+    nfe, traces = [], None
+    for value in (1e-3, 1e-6):
         state, stats = run(field, z, tolerance(value, method=method, max_steps=20_000))
-        traces = tally.traces if not nfe else traces
+        traces = traces or tally.traces
         assert stats.outcome == OK
         assert largest_error(state, logistic.solution(z), atol=value, rtol=value) < 10
         assert tally.take() == stats.nfe
         nfe.append(int(stats.nfe))
-    assert nfe == sorted(set(nfe)), "a smaller tolerance takes more work"
+    assert nfe[0] < nfe[1]
 
     field = eqx.tree_at(lambda f: f.inner.rate, field, jnp.asarray(1000.0))
     _, stats = run(field, z, tolerance(1e-5, method=method, max_steps=20_000))
@@ -132,7 +132,7 @@ def test_explicit_method_reports_that_a_stiff_problem_takes_too_many_steps(z):
 
 
 @pytest.mark.parametrize(
-    ("solver", "outcome"), [(dict(), STEP_TOO_SMALL), (dict(method="rk4"), NOT_FINITE)], ids=["dopri5", "rk4"]
+    ("solver", "outcome"), [({}, STEP_TOO_SMALL), ({"method": "rk4"}, NOT_FINITE)], ids=["dopri5", "rk4"]
 )
 def test_nan_weights_and_explosive_fields_end_in_a_failure(solver, outcome, logistic, z):
     solver = tolerance(1e-6, **solver)

@@ -85,7 +85,7 @@ _METHODS: dict[str, Callable[[], diffrax.AbstractSolver]] = {
 _FIXED = ("euler", "midpoint", "rk4")
 _IMPLICIT = ("kvaerno5",)
 _REUSE_LAST_STAGE = ("dopri5", "tsit5", "dopri8", "bosh3")
-_FIRST_STEP = 0.01
+_FIRST_STEP = 0.05
 
 
 class Solver(eqx.Module):

@@ -14,7 +14,7 @@ _TOYS = {
     "circles": ("two circles with noise", "", 3000),
     "moons": ("two half circles", "", 3000),
     "2spirals": ("two spirals", "", 4000),
-    "checkerboard": ("eight squares", "entropy ln 32 = 3.4657", 4000),
+    "checkerboard": ("eight squares", "entropy ln 32 = 3.4657", 9000),
     "rings": ("four thin rings", "", 4000),
 }
 

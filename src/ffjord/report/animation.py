@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from ffjord.flow import Flow
-from ffjord.report.evaluate import at_all, density_on_grid, dimension_of, for_pictures, samples_at
+from ffjord.report.evaluate import at_all, check_data, density_on_grid, dimension_of, for_pictures, samples_at
 from ffjord.report.field import moves
 from ffjord.report.grid import Extent, extent_of
 from ffjord.report.movie import Frame, write_gif, write_mp4
@@ -48,7 +48,7 @@ def animate(
     dimension = dimension_of(flow)
     if not moves(flow):
         raise ValueError("this flow has no continuous part, so nothing moves; use ffjord.report.figure instead.")
-    flow, data, times = for_pictures(flow), np.asarray(data), np.linspace(0, 1, frames)
+    flow, data, times = for_pictures(flow), check_data(flow, data), np.linspace(0, 1, frames)
     samples = list(at_all(times, lambda t: samples_at(flow, _SAMPLES[dimension], time=t, key=key)))
     extent = extent or extent_of(data, samples[0], samples[-1], margin=0.06)
     densities = at_all(times, lambda t: density_on_grid(flow, extent, size=_CELLS[dimension], time=t))

@@ -42,6 +42,14 @@ def dimension_of(flow: Flow) -> int:
     return flow.event_shape[0]
 
 
+def check_data(flow: Flow, data: Float[Array | np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """The data as a NumPy array, or an error if they are not points of the flow's own space."""
+    if data.shape[1:] != flow.event_shape or len(data) == 0:
+        wanted = ", ".join(["n", *map(str, flow.event_shape)])
+        raise ValueError(f"data must have shape ({wanted}) with n at least 1; got {tuple(data.shape)}.")
+    return np.asarray(data)
+
+
 def for_pictures(flow: Flow) -> Flow:
     """The flow with the exact divergence and a solver that is quick, and off by a fraction of a percent.
 
@@ -83,9 +91,15 @@ def samples_at(flow: Flow, n: int, *, time: float = 1.0, key: PRNGKeyArray) -> F
 
 
 def at_all(times: Sequence[float] | np.ndarray, evaluate: Callable[[float], T]) -> Iterator[T]:
-    """`evaluate` at each time, in order, on two threads: solves of this size leave a single one idle half the time."""
+    """`evaluate` at each time, in order, on two threads: solves of this size leave a second core idle."""
+    double = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+
+    def evaluate_in_thread(time: float) -> T:
+        with jax.enable_x64(double):  # such a setting may belong to the caller's thread alone
+            return evaluate(time)
+
     first = evaluate(times[0])  # compiles, which two threads would both do
     with ThreadPoolExecutor(2) as pool:
-        rest = pool.map(evaluate, times[1:])
+        rest = pool.map(evaluate_in_thread, times[1:])
         yield first
         yield from rest

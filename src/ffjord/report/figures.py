@@ -5,7 +5,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from matplotlib.figure import Figure
 
 from ffjord.flow import Flow
-from ffjord.report.evaluate import dimension_of, for_pictures
+from ffjord.report.evaluate import check_data, dimension_of, for_pictures
 from ffjord.report.grid import Extent, extent_of
 from ffjord.report.line import figure_of_line
 from ffjord.report.plane import figure_of_plane
@@ -32,7 +32,7 @@ def figure(
     - `extent`: the box to show; by default chosen from data and samples.
     """
     draw = figure_of_line if dimension_of(flow) == 1 else figure_of_plane
-    return draw(for_pictures(flow), np.asarray(data), title, extent, key)
+    return draw(for_pictures(flow), check_data(flow, data), title, extent, key)
 
 
 def picture_of_samples(x: Float[Array | np.ndarray, "n d"], *, title: str | None = None) -> Figure:
@@ -51,6 +51,6 @@ def picture_of_samples(x: Float[Array | np.ndarray, "n d"], *, title: str | None
     if x.shape[1] == 1:
         draw_histogram(axes, x[:, 0], extent, MODEL, alpha=0.85)
     else:
-        draw_points(axes, x, MODEL, size=2, most=100_000)
+        draw_points(axes, x, MODEL, size=2.0, most=100_000)
     add_scale(axes, y=x.shape[1] == 2)
     return page

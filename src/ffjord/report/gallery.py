@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from matplotlib.figure import Figure
 
 from ffjord.flow import Flow
-from ffjord.report.evaluate import density_on_grid, dimension_of, for_pictures, samples_at
+from ffjord.report.evaluate import check_data, density_on_grid, dimension_of, for_pictures, samples_at
 from ffjord.report.grid import extent_of
 from ffjord.report.style import DATA, INK, MODEL, MUTED, add_panel, draw_density, draw_points, draw_title, new_figure
 
@@ -52,7 +52,7 @@ def _left(column: int) -> float:
 
 def _page(rows: int, columns: int, title: str | None) -> Figure:
     """An empty page with a title, and above each column what its panels are."""
-    legend = _EDGE + rows * (_SIDE + _HEAD) + 0.08
+    legend = _EDGE + rows * (_SIDE + _HEAD) + 0.02
     width, height = _left(columns) - _BETWEEN + _EDGE, legend + (0.75 if title else 0.35)
     page = new_figure(width, height)
     draw_title(page, title, _EDGE)
@@ -64,7 +64,7 @@ def _page(rows: int, columns: int, title: str | None) -> Figure:
 
 
 def _draw_entry(page: Figure, entry: Entry, corner: tuple[float, float], key: PRNGKeyArray) -> None:
-    flow, data = for_pictures(entry.flow), np.asarray(entry.data)
+    flow, data = for_pictures(entry.flow), check_data(entry.flow, entry.data)
     samples = samples_at(flow, _SAMPLES, key=key)
     extent = extent_of(data, samples, margin=0.08, outside=0.002)
     boxes = [(corner[0] + i * (_SIDE + _GAP), corner[1], _SIDE, _SIDE) for i in range(3)]

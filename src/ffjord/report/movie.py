@@ -15,7 +15,7 @@ from PIL import Image
 from ffjord.arrays import atomic_file
 from ffjord.report.style import DATA, GLOW, INK, MODEL, PAGE, PANEL
 
-Frame = UInt8[np.ndarray, "height width 3"]
+Frame = UInt8[np.ndarray, "_ _ 3"]
 
 
 def write_gif(path: Path, frames: Sequence[Frame], durations: Sequence[float]) -> Path:

@@ -44,7 +44,7 @@ class PlaneScene(AbstractScene):
         left = add_panel(self.figure, (_EDGE, _FOOT, side, side), extent, title="density")
         right = add_panel(self.figure, (_EDGE + side + _GAP, _FOOT, side, side), extent, title="samples", colour=MODEL)
         self.image = draw_density(left, np.ones((2, 2)), extent)
-        self.points = draw_points(right, np.zeros((2000, 2)), MODEL, size=3)
+        self.points = draw_points(right, np.zeros((2000, 2)), MODEL, size=3.0)
         self.clock = _Clock(self.figure)
         self.moving = [self.image, self.points, *self.clock.moving]
 
@@ -70,7 +70,7 @@ class LineScene(AbstractScene):
         (self.area,) = axes.fill([0], [0], color=MODEL, alpha=0.15, linewidth=0)
         ground = add_panel(self.figure, below, extent)
         ground.set_ylim(-1.3, 1.3)
-        self.points = draw_points(ground, np.zeros((1000, 2)), MODEL, size=3)
+        self.points = draw_points(ground, np.zeros((1000, 2)), MODEL, size=3.0)
         self.extent, self.clock = extent, _Clock(self.figure)
         self.moving = [self.area, self.curve, self.points, *self.clock.moving]
 

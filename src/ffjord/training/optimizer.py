@@ -1,5 +1,6 @@
 """Adam with schedule, clipping and a weight decay that has an effect."""
 
+import functools
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ def schedule(config: TrainConfig) -> optax.Schedule:
     return optax.join_schedules([rise, main], [config.warmup])
 
 
+@functools.lru_cache(maxsize=8)  # the same object for the same settings, so that the compiled steps are found again
 def optimizer(config: TrainConfig) -> optax.GradientTransformation:
     """The update rule. Decay acts on weight matrices, not on biases, gates of t or scalars."""
     return optax.chain(

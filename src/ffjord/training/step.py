@@ -1,5 +1,6 @@
 """Optimiser steps, several in one compiled call."""
 
+import functools
 from collections.abc import Callable
 
 import equinox as eqx
@@ -15,11 +16,12 @@ from ffjord.training.state import TrainState, replace
 Steps = Callable[[TrainState, PyTree, PRNGKeyArray], tuple[TrainState, dict[str, Array]]]
 
 
+@functools.lru_cache(maxsize=8)
 def compile_steps(objective: Objective, rule: optax.GradientTransformation, average: float | None) -> Steps:
     """A compiled function (state, stacked batches, key) -> (state, stacked metrics).
 
     The noise of step i derives from (key, i). A step whose loss or gradient is not finite leaves everything as it was,
-    except for the counters.
+    except for the counters. The same arguments give the same function: a second training of a kind compiles nothing.
     """
 
     def one_step(state: TrainState, batch: PyTree, key: PRNGKeyArray) -> tuple[TrainState, dict[str, Array]]:
