@@ -33,7 +33,10 @@ def train_and_evaluate(name: str) -> dict:
     for file in ("config.json", "versions.json", "weights.npz", "results.json"):
         shutil.copyfile(path / file, kept / file)
     last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])
-    return json.loads((path / "results.json").read_text()) | {"train_steps": last["step"], "train_seconds": last["seconds"]}
+    return json.loads((path / "results.json").read_text()) | {
+        "train_steps": last["step"],
+        "train_seconds": last["seconds"],
+    }
 
 
 def as_markdown(results: dict[str, dict]) -> str:

@@ -31,7 +31,7 @@ class FreeForm(eqx.Module):
         return self.net(jnp.append(z, t))
 
 
-ACCURATE = Solver("dopri8", rtol=1e-10, atol=1e-10, gradient="direct", max_steps=16)
+ACCURATE = Solver("dopri5", rtol=1e-10, atol=1e-10, gradient="direct", max_steps=64)
 FIXED = Solver("rk4", num_steps=40, gradient="direct")
 
 
@@ -49,19 +49,17 @@ def norms(build, seed=0):
 
 def chain(build):
     moving, act, standardize = norms(build)
-    first = cnf(build(MLP, 2, (4,)), ClosedForm(), FIXED)
-    second = cnf(build(MLP, 2, (4, 3), layer="blend", seed=1), ClosedForm(), FIXED, end_time=0.5)
+    first = cnf(build(MLP, 2, (4,)), ClosedForm(), FIXED, end_time=1.3, learn_end_time=True)
+    second = cnf(build(MLP, 2, (4, 3, 4), layer="hyper", seed=1), Exact(), FIXED)
     return Chain([first, moving, act, second, standardize])
 
 
 BIJECTIONS = {
-    "cnf with learned time": lambda b: cnf(build_mlp(b), ClosedForm(), FIXED, end_time=1.3, learn_end_time=True),
-    "cnf of three hidden layers": lambda b: cnf(b(MLP, 2, (4, 4, 4), layer="hyper"), Exact(), FIXED),
-    "cnf of any function": lambda b: cnf(b(FreeForm), Exact(), ACCURATE),
+    "cnf": lambda build: cnf(build(FreeForm), Exact(), ACCURATE),
     "chain": chain,
-    "moving norm": lambda b: norms(b)[0],
-    "act norm": lambda b: norms(b)[1],
-    "standardize": lambda b: norms(b)[2],
+    "moving norm": lambda build: norms(build)[0],
+    "act norm": lambda build: norms(build)[1],
+    "standardize": lambda build: norms(build)[2],
 }
 
 

@@ -63,7 +63,7 @@ class ClosedForm(AbstractDivergence):
                 f"{type(f).__name__} has no divergence in closed form (an MLP has one for up to two hidden layers); "
                 "use Exact or Hutchinson."
             )
-        return f.value_and_divergence(t, z)
+        return f.value_and_divergence(t, z)  # pyright: ignore[reportFunctionMemberAccess]
 
 
 class Hutchinson(AbstractDivergence):
@@ -106,7 +106,8 @@ class Bottleneck(AbstractDivergence):
     def noise(self, f: Dynamics, z: Float[Array, "*event"], *, key: PRNGKeyArray) -> Array:
         if not has_waist(f):
             raise ValueError(f"{type(f).__name__} has no `encode` and `decode`; Bottleneck needs both. Use Hutchinson.")
-        waist = jax.eval_shape(f.encode, jax.ShapeDtypeStruct((), z.dtype), z)
+        encode = f.encode  # pyright: ignore[reportFunctionMemberAccess]
+        waist = jax.eval_shape(encode, jax.ShapeDtypeStruct((), z.dtype), z)
         return _draw(self.kind, (self.probes, *waist.shape), z.dtype, key)
 
     def __call__(

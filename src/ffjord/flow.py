@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ffjord.bijections.base import AbstractBijection, Report
@@ -132,7 +133,7 @@ class Flow(eqx.Module):
         if not (jnp.issubdtype(x.dtype, jnp.number) or x.dtype == bool):
             raise ValueError(f"x must hold numbers; got an array of type {x.dtype}.")
         batch = jnp.asarray(x, self.dtype)
-        if not isinstance(batch, jax.core.Tracer) and not bool(jnp.all(jnp.isfinite(batch))):
+        if not isinstance(batch, Tracer) and not bool(jnp.all(jnp.isfinite(batch))):
             raise ValueError(f"x must be finite; got NaN, infinity or a number too large for {self.dtype}.")
         return batch
 
@@ -157,7 +158,7 @@ def _path(flow: Flow, n: int, times: Array, key: PRNGKeyArray) -> Samples:
 
 
 def _raise_if_failed(report: Report) -> None:
-    if isinstance(report.outcome, jax.core.Tracer):
+    if isinstance(report.outcome, Tracer):
         return
     outcomes = np.asarray(report.outcome)
     if np.any(outcomes != OK):

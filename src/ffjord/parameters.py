@@ -32,9 +32,7 @@ class Counter(eqx.Module):
 
 def trainable(model: PyTree) -> PyTree[bool]:
     """A filter: true at the arrays that the optimiser may change."""
-    return jax.tree.map(
-        lambda leaf: False if _is_fixed(leaf) else eqx.is_inexact_array(leaf), model, is_leaf=_is_fixed
-    )
+    return jax.tree.map(lambda leaf: False if _is_fixed(leaf) else eqx.is_inexact_array(leaf), model, is_leaf=_is_fixed)
 
 
 def count_parameters(model: PyTree) -> int:

@@ -1,11 +1,11 @@
 """A run directory: everything that later commands need, and nothing that they would have to execute.
 
-    config.json      the experiment, with every setting
-    versions.json    versions of the libraries, and the machine
-    metrics.jsonl    one line a step, and one a validation
-    checkpoints/     training states (Orbax)
-    weights.npz      the best model so far
-    results.json     what `ffjord evaluate` found
+config.json      the experiment, with every setting
+versions.json    versions of the libraries, and the machine
+metrics.jsonl    one line a step, and one a validation
+checkpoints/     training states (Orbax)
+weights.npz      the best model so far
+results.json     what `ffjord evaluate` found
 """
 
 import dataclasses
@@ -45,7 +45,9 @@ class Run:
             write_json(path / "versions.json", _versions())
             write_json(path / "config.json", experiment.to_dict())
         except OSError as error:
-            raise InputError(f"{path} cannot be written ({error.strerror}); choose another place: --out DIR.") from error
+            raise InputError(
+                f"{path} cannot be written ({error.strerror}); choose another place: --out DIR."
+            ) from error
         return cls(path, experiment)
 
     @classmethod

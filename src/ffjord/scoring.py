@@ -45,7 +45,9 @@ def score(
         density = flow.density(padded, key=chunk_key)
         _check(np.asarray(density.report.outcome), start, start + len(rows))
         pieces.append(np.asarray(density.log_prob)[: len(rows)])
-        reports.append([float(np.mean(v)) for v in (density.report.nfe, density.report.accepted, density.report.rejected)])
+        reports.append(
+            [float(np.mean(v)) for v in (density.report.nfe, density.report.accepted, density.report.rejected)]
+        )
         if progress is not None:
             progress(start + len(rows), n)
     return Scores(np.concatenate(pieces), *np.mean(reports, axis=0).tolist())

@@ -48,11 +48,9 @@ class Chain(AbstractBijection):
             position += isinstance(part, CNF)
         return Chain(parts)
 
-    def calibrate(
-        self, x: Float[Array, "n *event"], *, key: PRNGKeyArray
-    ) -> tuple["Chain", Float[Array, "n *event"]]:
+    def calibrate(self, x: Float[Array, "n *event"], *, key: PRNGKeyArray) -> tuple["Chain", Float[Array, "n *event"]]:
         parts = []
-        for part, part_key in zip(reversed(self.parts), self._keys(key), strict=True):
+        for part, part_key in zip(reversed(self.parts), jax.random.split(key, len(self.parts)), strict=True):
             part, x = part.calibrate(x, key=part_key)
             parts.append(part)
         return Chain(parts[::-1]), x

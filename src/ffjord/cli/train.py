@@ -104,5 +104,3 @@ def _trace(flow, source) -> None:
 
     shape = jax.ShapeDtypeStruct((2, *source.event_shape), flow.dtype)
     eqx.filter_eval_shape(lambda x: flow.bijection.inverse(x, train=True, key=jax.random.key(0)).value, shape)
-
-

@@ -8,7 +8,7 @@ from ffjord.errors import InputError
 
 
 def read_points(path: Path, *, columns: int) -> np.ndarray:
-    """A (n, columns) array of finite numbers from a .csv (header allowed) or .npy file, or an error that names the row."""
+    """A (n, columns) array of finite numbers from a .csv (header allowed) or .npy file; errors name the row."""
     if not path.is_file():
         raise InputError(f"{path}: there is no such file.")
     match path.suffix.lower():

@@ -33,13 +33,15 @@ def pinwheel(n: int, rng: np.random.Generator, arms: int = 5) -> np.ndarray:
 def circles(n: int, rng: np.random.Generator) -> np.ndarray:
     from sklearn.datasets import make_circles
 
-    return 3 * make_circles(n, factor=0.5, noise=0.08, random_state=_legacy(rng))[0]
+    points, _ = make_circles(n, factor=0.5, noise=0.08, random_state=_legacy(rng))
+    return 3 * np.asarray(points)
 
 
 def moons(n: int, rng: np.random.Generator) -> np.ndarray:
     from sklearn.datasets import make_moons
 
-    return 2 * make_moons(n, noise=0.1, random_state=_legacy(rng))[0] + (-1.0, -0.2)
+    points, _ = make_moons(n, noise=0.1, random_state=_legacy(rng))
+    return 2 * np.asarray(points) + (-1.0, -0.2)
 
 
 def two_spirals(n: int, rng: np.random.Generator) -> np.ndarray:

@@ -40,7 +40,7 @@ class MLP(eqx.Module):
     """
 
     layers: tuple[AbstractTimeLinear, ...]
-    nonlinearity: str = eqx.field(static=True)
+    nonlinearity: NonlinearityName = eqx.field(static=True)
 
     def __init__(
         self,

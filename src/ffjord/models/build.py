@@ -16,9 +16,7 @@ MAX_PRODUCTS_IN_TRAINING = 8
 MAX_PRODUCTS_IN_TESTING = 1024
 
 
-def ffjord(
-    dim: int, model: ModelConfig | None = None, solve: SolveConfig | None = None, *, key: PRNGKeyArray
-) -> Flow:
+def ffjord(dim: int, model: ModelConfig | None = None, solve: SolveConfig | None = None, *, key: PRNGKeyArray) -> Flow:
     """A chain of continuous flows over R^dim, with standard normal base (section 3.2)."""
     model, solve = model or ModelConfig(), solve or SolveConfig()
     if model.flows < 1:
@@ -71,9 +69,7 @@ def _divergence(
 ) -> AbstractDivergence:
     match name:
         case "auto":
-            return automatic(
-                dynamics, event_shape, max_products=max_products, kind=solve.noise, probes=solve.probes
-            )
+            return automatic(dynamics, event_shape, max_products=max_products, kind=solve.noise, probes=solve.probes)
         case "exact":
             return Exact()
         case "closed-form":

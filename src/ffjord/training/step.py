@@ -68,4 +68,6 @@ def _moved_average(state: TrainState, decay: float) -> PyTree:
     """avg ← d avg + (1 - d) weights, with d rising to `decay` so that the start is forgotten soon."""
     count = state.step.astype(jnp.float32)
     d = jnp.minimum(decay, (1 + count) / (10 + count))
-    return jax.tree.map(lambda avg, p: d * avg + (1 - d) * p, state.average, eqx.filter(state.model, trainable(state.model)))
+    return jax.tree.map(
+        lambda avg, p: d * avg + (1 - d) * p, state.average, eqx.filter(state.model, trainable(state.model))
+    )
