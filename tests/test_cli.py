@@ -226,3 +226,14 @@ def test_points_of_the_wrong_width_are_refused(run, tmp_path, capsys):
     words = ["score", str(run), str(tmp_path / "points.csv"), "--out", str(tmp_path / "s.csv")]
     assert "expected 2 column" in fails(capsys, *words)
     assert not (tmp_path / "s.csv").exists()
+
+
+def test_a_solve_that_fails_ends_with_its_message_and_no_number(run, tmp_path, capsys):
+    stuck = tmp_path / "stuck"
+    shutil.copytree(run, stuck, ignore=shutil.ignore_patterns("results.json"))
+    config = json.loads((stuck / "config.json").read_text())
+    config["solve"] |= {"method": "dopri5", "max_steps": 1}
+    (stuck / "config.json").write_text(json.dumps(config))
+    assert main(["evaluate", str(stuck), "--limit", "20"]) == 1
+    assert "step limit" in capsys.readouterr().err
+    assert not (stuck / "results.json").exists()

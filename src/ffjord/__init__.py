@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ffjord.divergence import Hutchinson as Hutchinson
     from ffjord.dynamics import MLP as MLP
     from ffjord.errors import InputError as InputError
+    from ffjord.errors import SolveError as SolveError
     from ffjord.estimator import FFJORD as FFJORD
     from ffjord.flow import Flow as Flow
-    from ffjord.flow import SolveError as SolveError
     from ffjord.flow import StandardNormal as StandardNormal
     from ffjord.runs import load_pretrained as load_pretrained
     from ffjord.solve import Solver as Solver
@@ -43,7 +43,7 @@ _HOMES = {
     "InputError": "errors",
     "FFJORD": "estimator",
     "Flow": "flow",
-    "SolveError": "flow",
+    "SolveError": "errors",
     "StandardNormal": "flow",
     "load_pretrained": "runs",
     "Solver": "solve",

@@ -18,9 +18,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ffjord.arrays import atomic_file, from_dict, to_dict
 from ffjord.choices import DivergenceName, LayerKind, MethodName, NonlinearityName
 from ffjord.data.source import Rows
-from ffjord.errors import InputError
+from ffjord.errors import InputError, SolveError
 from ffjord.experiments.config import ModelConfig, SolveConfig, TrainConfig
-from ffjord.flow import Flow, SolveError
+from ffjord.flow import Flow
 from ffjord.models import ffjord
 from ffjord.objectives import likelihood
 from ffjord.scoring import CHUNK, score

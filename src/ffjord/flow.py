@@ -10,11 +10,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ffjord.bijections.base import AbstractBijection, Report
+from ffjord.errors import SolveError as SolveError
 from ffjord.solve import MESSAGES, OK
-
-
-class SolveError(RuntimeError):
-    """An ODE solve did not reach the end of its path, so that there is no number to return."""
 
 
 class StandardNormal(eqx.Module):

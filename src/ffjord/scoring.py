@@ -7,7 +7,8 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from ffjord.flow import Flow, SolveError
+from ffjord.errors import SolveError
+from ffjord.flow import Flow
 from ffjord.solve import MESSAGES, OK
 
 CHUNK = 2048

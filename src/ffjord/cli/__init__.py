@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ffjord._version import __version__
-from ffjord.errors import InputError
+from ffjord.errors import InputError, SolveError
 
 COMMANDS = {
     "list": "every experiment, with its data, model and the paper's number",
@@ -52,12 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(name, rest)
     except InputError as error:
         return _complain(str(error))
+    except SolveError as error:
+        return _complain(str(error), code=1)
     except KeyboardInterrupt:
         print("\nffjord: interrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        return _complain(f"{error.filename or 'a file'}: {error.strerror}.", code=1)
 
 
 def _run(name: str, rest: list[str]) -> int:

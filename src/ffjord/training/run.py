@@ -5,8 +5,8 @@ from typing import Any
 import jax
 
 from ffjord.data.source import Source
+from ffjord.errors import SolveError
 from ffjord.experiments.build import build_flow
-from ffjord.flow import SolveError
 from ffjord.objectives import likelihood
 from ffjord.runs import Run
 from ffjord.scoring import score
