@@ -22,17 +22,29 @@ ROOT = Path(__file__).parent.parent
 PRETRAINED, RESULTS = ROOT / "src" / "ffjord" / "pretrained", ROOT / "results"
 
 
+def finished(path: Path) -> bool:
+    """Whether a run has made all its steps."""
+    return path.exists() and last_metrics(path).get("step") == Run.open(path).experiment.train.steps
+
+
+def last_metrics(path: Path) -> dict:
+    """The last line of a run's metrics."""
+    lines = (path / "metrics.jsonl").read_text().splitlines() if (path / "metrics.jsonl").exists() else []
+    return json.loads(lines[-1]) if lines else {}
+
+
 def train_and_evaluate(name: str) -> dict:
     """Trains a toy (or goes on with it), evaluates it once, and keeps its weights."""
     path = ROOT / "runs" / "toy" / name
-    main(["resume", str(path)] if path.exists() else ["train", f"toy/{name}", "--out", str(path)])
+    if not finished(path):
+        assert main(["resume", str(path)] if path.exists() else ["train", f"toy/{name}", "--out", str(path)]) == 0
     if not (path / "results.json").exists():
         assert main(["evaluate", str(path)]) == 0
     kept = PRETRAINED / f"toy-{name}"
     kept.mkdir(parents=True, exist_ok=True)
     for file in ("config.json", "versions.json", "weights.npz", "results.json"):
         shutil.copyfile(path / file, kept / file)
-    last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])
+    last = last_metrics(path)
     return json.loads((path / "results.json").read_text()) | {
         "train_steps": last["step"],
         "train_seconds": last["seconds"],

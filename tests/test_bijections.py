@@ -32,7 +32,7 @@ class FreeForm(eqx.Module):
 
 
 ACCURATE = Solver("dopri5", rtol=1e-10, atol=1e-10, gradient="direct", max_steps=64)
-FIXED = Solver("rk4", num_steps=40, gradient="direct")
+FIXED = Solver("rk4", num_steps=100, gradient="direct")
 
 
 def cnf(dynamics, divergence, solver, **kwargs):
@@ -50,7 +50,7 @@ def norms(build, seed=0):
 def chain(build):
     moving, act, standardize = norms(build)
     first = cnf(build(MLP, 2, (4,)), ClosedForm(), FIXED, end_time=1.3, learn_end_time=True)
-    second = cnf(build(MLP, 2, (4, 3, 4), layer="hyper", seed=1), Exact(), FIXED)
+    second = cnf(build(MLP, 2, (4, 3, 4), layer="blend", seed=1), Exact(), FIXED)
     return Chain([first, moving, act, second, standardize])
 
 
@@ -211,9 +211,8 @@ def test_a_chain_needs_parts():
 def test_training_and_testing_have_their_own_numerics(z, build):
     few, many = (Numerics(ClosedForm(), Solver("euler", num_steps=n)) for n in (2, 5))
     flow = CNF(build_mlp(build), training=few, testing=many)
-    assert flow.inverse(z, train=True).report.nfe == 2
-    assert flow.inverse(z).report.nfe == 5
-    assert Chain([flow, norms(build)[0], flow]).inverse(z).report.nfe == 10
+    run = eqx.filter_jit(lambda flow, z: [flow.inverse(z, train=train).report.nfe for train in (True, False)])
+    assert run(flow, z) == [2, 5]
 
 
 @pytest.fixture

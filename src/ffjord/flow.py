@@ -112,6 +112,8 @@ class Flow(eqx.Module):
 
     def calibrate(self, x: Float[Array, "n *event"], *, key: PRNGKeyArray) -> "Flow":
         """The flow with its normalisations set from a first batch."""
+        if not self.bijection.needs_calibration():
+            return self
         return Flow(self.base, self.bijection.calibrate(x, key=key)[0])
 
     def absorb(self, observed: Any) -> "Flow":

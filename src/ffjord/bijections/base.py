@@ -62,6 +62,10 @@ class AbstractBijection(eqx.Module):
         """The bijection with its continuous part stopped after a fraction of its time."""
         return self
 
+    def needs_calibration(self) -> bool:
+        """Whether `calibrate` would change anything."""
+        return False
+
     def calibrate(
         self, x: Float[Array, "n *event"], *, key: PRNGKeyArray
     ) -> tuple["AbstractBijection", Float[Array, "n *event"]]:

@@ -48,6 +48,9 @@ class Chain(AbstractBijection):
             position += isinstance(part, CNF)
         return Chain(parts)
 
+    def needs_calibration(self) -> bool:
+        return any(part.needs_calibration() for part in self.parts)
+
     def calibrate(self, x: Float[Array, "n *event"], *, key: PRNGKeyArray) -> tuple["Chain", Float[Array, "n *event"]]:
         parts = []
         for part, part_key in zip(reversed(self.parts), jax.random.split(key, len(self.parts)), strict=True):

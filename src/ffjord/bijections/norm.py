@@ -52,6 +52,9 @@ class ActNorm(AbstractBijection):
     ) -> Transformed:
         return _unshift_and_unscale(x, self.log_scale, self.shift)
 
+    def needs_calibration(self) -> bool:
+        return True
+
     def calibrate(
         self, x: Float[Array, "n *event"], *, key: PRNGKeyArray
     ) -> tuple["ActNorm", Float[Array, "n *event"]]:
@@ -94,6 +97,9 @@ class MovingNorm(AbstractBijection):
         observed = (jnp.mean(x, axis=0), jnp.var(x, axis=0)) if train else None
         report = eqx.tree_at(lambda r: r.observed, out.report, observed, is_leaf=lambda leaf: leaf is None)
         return Transformed(out.value + self.shift, out.log_det, report)
+
+    def needs_calibration(self) -> bool:
+        return True
 
     def calibrate(
         self, x: Float[Array, "n *event"], *, key: PRNGKeyArray
