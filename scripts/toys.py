@@ -91,3 +91,5 @@ if __name__ == "__main__":
     write_json(RESULTS / "toys.json", found)
     (RESULTS / "toys.md").write_text(as_markdown(found))
     draw_gallery(found)
+    assert main(["plot", str(ROOT / "runs" / "toy" / "pinwheel")]) == 0
+    shutil.copyfile(ROOT / "runs" / "toy" / "pinwheel" / "flow.gif", RESULTS / "pinwheel.gif")

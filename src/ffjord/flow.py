@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, Real, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report
 from ffjord.errors import SolveError as SolveError
@@ -74,16 +74,14 @@ class Flow(eqx.Module):
         """Floating-point type of the parameters, and so of the results."""
         return jnp.result_type(*jax.tree.leaves(eqx.filter(self.bijection, eqx.is_inexact_array)))
 
-    def log_prob(
-        self, x: Float[Array | np.ndarray, "n *event"], *, key: PRNGKeyArray | None = None
-    ) -> Float[Array, " n"]:
+    def log_prob(self, x: Shaped[Array | np.ndarray, "..."], *, key: PRNGKeyArray | None = None) -> Float[Array, " n"]:
         """n log-densities, in nats and in the data's own units, with the bijection's `testing` numerics."""
         density = _density(self, self._batch(x), key, False)
         _raise_if_failed(density.report)
         return density.log_prob
 
     def density(
-        self, x: Float[Array | np.ndarray, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self, x: Shaped[Array | np.ndarray, "..."], *, train: bool = False, key: PRNGKeyArray | None = None
     ) -> Density:
         """Like `log_prob`, with the base points and the solver's report. Does not raise when a solve fails."""
         return _density(self, self._batch(x), key, train)
@@ -104,7 +102,7 @@ class Flow(eqx.Module):
         """The flow stopped at a moment between the base (0) and the data (1)."""
         return Flow(self.base, self.bijection.until(jnp.asarray(time, self.dtype)))
 
-    def path(self, n: int, times: Float[Array | np.ndarray, " k"], *, key: PRNGKeyArray) -> Path:
+    def path(self, n: int, times: Real[Array | np.ndarray, " k"], *, key: PRNGKeyArray) -> Path:
         """z(t) of n samples at the given times in [0, 1], with log p(z(t)) at each."""
         x, log_prob, report = _path(self, n, jnp.asarray(times, self.dtype), key)
         _raise_if_failed(report)
@@ -131,7 +129,8 @@ class Flow(eqx.Module):
             raise ValueError("x must have at least one row; got none.")
         if not (jnp.issubdtype(x.dtype, jnp.number) or x.dtype == bool):
             raise ValueError(f"x must hold numbers; got an array of type {x.dtype}.")
-        batch = jnp.asarray(x, self.dtype)
+        with np.errstate(over="ignore"):  # said below, in our own words
+            batch = jnp.asarray(x, self.dtype)
         if not isinstance(batch, Tracer) and not bool(jnp.all(jnp.isfinite(batch))):
             raise ValueError(f"x must be finite; got NaN, infinity or a number too large for {self.dtype}.")
         return batch

@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ffjord.bijections.base import AbstractBijection, Report, Transformed
@@ -19,7 +20,7 @@ class Standardize(AbstractBijection):
     mean: Buffer
     scale: Buffer
 
-    def __init__(self, mean: Float[Array, "*event"], scale: Float[Array, "*event"]):
+    def __init__(self, mean: Float[Array | np.ndarray, "*event"], scale: Float[Array | np.ndarray, "*event"]):
         self.mean, self.scale = Buffer(jnp.asarray(mean)), Buffer(jnp.asarray(scale))
 
     def forward(
