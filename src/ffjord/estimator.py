@@ -94,13 +94,13 @@ class FFJORD(DensityMixin, BaseEstimator):
         weight_decay: float = 1e-3,
         average: float | None = 0.99,
         validation_fraction: float = 0.1,
-        patience: int | None = 10,
+        patience: int | None = 5,
         method: MethodName = "dopri5",
         divergence: DivergenceName = "auto",
         rtol: float = 1e-4,
         atol: float = 1e-4,
-        test_rtol: float = 1e-6,
-        test_atol: float = 1e-6,
+        test_rtol: float = 1e-7,
+        test_atol: float = 1e-7,
         max_minutes: float | None = None,
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
@@ -296,9 +296,12 @@ def _split(z: np.ndarray, fraction: float, rng: np.random.RandomState) -> tuple[
 
 
 def _validation_loss(flow: Flow, z: np.ndarray) -> float:
-    """The mean negative log-likelihood; infinite where a solve fails, so that such a model is never the best."""
+    """The mean negative log-likelihood; infinite where a solve fails, so that such a model is never the best.
+
+    Rounded to float32, as the training state keeps it: an equal loss must not look like a better one.
+    """
     try:
-        return -float(np.mean(score(flow, z).log_prob, dtype=np.float64))
+        return float(np.float32(-np.mean(score(flow, z).log_prob, dtype=np.float64)))
     except SolveError:
         return float("inf")
 
