@@ -12,14 +12,17 @@ from ffjord.errors import InputError
 
 T = TypeVar("T")
 
-RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-"""A run directory, or pretrained/NAME for a packaged model."""
+RunPath = Annotated[
+    Path,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN", help="A run directory, or pretrained/NAME for a packaged model."),
+]
 
 
 def parse(kind: type[T], argv: Sequence[str], name: str, examples: str, default: T | None = None) -> T:
     """Reads a command's arguments into its dataclass; a mistake ends the program with code 2."""
     description = f"{(kind.__doc__ or '').strip()}\n\nexamples:\n{examples}"
-    config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff)
+    config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
     arguments = {"args": list(argv), "prog": f"ffjord {name}", "description": description, "config": config}
     return tyro.cli(kind, **arguments) if default is None else tyro.cli(kind, default=default, **arguments)
 
@@ -31,7 +34,7 @@ def new_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> Path:
     if not path.parent.is_dir():
         raise InputError(f"--out {path}: there is no directory {path.parent}.")
     if path.exists() and not overwrite:
-        raise InputError(f"--out {path} exists; choose another name, or add --overwrite True.")
+        raise InputError(f"--out {path} exists; choose another name, or add --overwrite.")
     return path
 
 
