@@ -90,6 +90,16 @@ def test_gradient_is_the_limit_of_differences(gradient, steps, differences, buil
     assert backward_nfe(tiny) == backward_nfe(grad)
 
 
+@pytest.mark.parametrize("gradient", ["checkpointed", "adjoint", pytest.param("direct", marks=pytest.mark.slow)])
+def test_gradient_through_the_implicit_method_is_the_limit_of_differences(gradient, differences, build):
+    cnf = make(build, rtol=1e-8, atol=1e-8, gradient=gradient, method="kvaerno5", max_steps=256)
+    (_, report), (grad, grad_x) = value_and_grad(cnf, jnp.asarray(X), jnp.asarray(1.0))
+    assert bool(jnp.all(report.outcome == OK))
+    found, _ = jax.flatten_util.ravel_pytree((parts(grad), grad_x))
+    np.testing.assert_allclose(found, differences, rtol=1e-5, atol=1e-5)
+    assert (backward_nfe(grad) > 0) == (gradient == "adjoint")
+
+
 def test_backward_nfe_is_the_number_of_evaluations_and_a_fixed_end_time_has_no_gradient(counted, build):
     f, tally = counted(build(MLP, 2, (3,)))
     settings = {"wrap": lambda _: f, "divergence": Exact(), "gradient": "adjoint", "learn_end_time": False}

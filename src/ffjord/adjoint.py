@@ -17,7 +17,8 @@ def solve_with_adjoint(inputs: Inputs, solver: Solver) -> tuple[State, Stats]:
     """Integrates (field, z, context, backward_nfe); its gradient is the continuous adjoint's."""
     field, z, context, _ = inputs
     rates = lambda s, state, args: args[0](s, state.z, args[1])
-    return solve(rates, start_state(field, z, context), (field, context), solver, norm=error_norm(solver))
+    start = start_state(field, z, context)
+    return solve(rates, start, (field, context), solver, norm=error_norm(solver), driving=1)
 
 
 @solve_with_adjoint.def_fwd
@@ -60,7 +61,9 @@ def _backward(z1: Array, grads: Any, perturbed: Any, inputs: Inputs, solver: Sol
 
     start = (jnp.nan_to_num(z1), cotangent.z, jax.tree.map(jnp.zeros_like, params))
     args = (params, rest, cotangent)
-    (_, grad_z, grad_params), stats = solve(rates, start, args, solver, norm=error_norm(solver), reverse=True)
+    (_, grad_z, grad_params), stats = solve(
+        rates, start, args, solver, norm=error_norm(solver), driving=2, reverse=True
+    )
     factor = jnp.where(stats.outcome == OK, scale, jnp.nan)  # a backward solve that failed has no gradient to offer
     grad_z, (grad_field, grad_context) = jax.tree.map(lambda g: g * factor, (grad_z, grad_params))
     return grad_field, grad_z, grad_context, stats.nfe.astype(z0.dtype)

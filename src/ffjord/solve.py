@@ -20,6 +20,7 @@ import optimistix
 from jaxtyping import Array, Float, Int
 
 from ffjord.choices import Gradient, MethodName, Steps
+from ffjord.implicit import Counting, Kvaerno5
 
 OK, STEP_LIMIT, STEP_TOO_SMALL, NOT_FINITE, OTHER = range(5)
 
@@ -49,7 +50,7 @@ class Stats(NamedTuple):
     """What a solve cost and how it ended: scalars where the batch shares its steps, else one entry a sample."""
 
     nfe: Int[Array, "*n"]
-    """Number of evaluations of the dynamics; -1 for the implicit solver, whose Newton iterations aren't counted."""
+    """Number of evaluations of the dynamics, rejected steps and the implicit method's iterations included."""
     accepted: Int[Array, "*n"]
     rejected: Int[Array, "*n"]
     outcome: Int[Array, "*n"]
@@ -77,13 +78,12 @@ _METHODS: dict[str, Callable[[], diffrax.AbstractSolver]] = {
     "dopri8": diffrax.Dopri8,
     "bosh3": diffrax.Bosh3,
     "heun": diffrax.Heun,
-    "kvaerno5": diffrax.Kvaerno5,
     "euler": diffrax.Euler,
     "midpoint": diffrax.Midpoint,
     "rk4": _RK4,
 }
 _FIXED = ("euler", "midpoint", "rk4")
-_IMPLICIT = ("kvaerno5",)
+_IMPLICIT = "kvaerno5"
 _REUSE_LAST_STAGE = ("dopri5", "tsit5", "dopri8", "bosh3")
 _FIRST_STEP = 0.05
 
@@ -128,7 +128,7 @@ class Solver(eqx.Module):
 
     def shares_steps(self) -> bool:
         """Whether the whole batch takes the same steps."""
-        return self.steps != "sample" and self.method not in _IMPLICIT
+        return self.steps != "sample" and self.method != _IMPLICIT
 
 
 def integrate(
@@ -164,11 +164,11 @@ def solve(
     solver: Solver,
     *,
     norm: Callable[[Any], Array],
+    driving: int,
     reverse: bool = False,
     adjoint: diffrax.AbstractAdjoint | None = None,
 ) -> tuple[Any, Stats]:
-    """One call of the solver, over [0, 1] or backwards."""
-    method = _METHODS[solver.method]()
+    """One call of the solver, over [0, 1] or backwards. `rates` depends on the state's first `driving` leaves alone."""
     dtype = jax.tree.leaves(start)[0].dtype
     begin, end = np.asarray((1.0, 0.0) if reverse else (0.0, 1.0), dtype)
     if solver.method in _FIXED:
@@ -178,6 +178,10 @@ def solve(
         smallest = 4 * float(jnp.finfo(dtype).eps)
         controller = diffrax.PIDController(solver.rtol, solver.atol, norm=norm, dtmin=smallest, force_dtmin=False)
         first_step, max_steps = dtype.type(_FIRST_STEP) * (end - begin), solver.max_steps
+    if solver.method == _IMPLICIT:
+        method, controller = Kvaerno5(driving, solver.rtol, solver.atol), Counting(controller)
+    else:
+        method = _METHODS[solver.method]()
     solver_state = None
     if solver.method in _REUSE_LAST_STAGE:  # given f at the start, no step evaluates its first stage
         solver_state = jnp.array(False), rates(jnp.asarray(begin), start, args)
@@ -189,6 +193,7 @@ def solve(
         first_step,
         start,
         args,
+        saveat=diffrax.SaveAt(t1=True, controller_state=solver.method == _IMPLICIT),
         stepsize_controller=controller,
         max_steps=max_steps,
         adjoint=adjoint or diffrax.RecursiveCheckpointAdjoint(solver.checkpoints),
@@ -227,7 +232,7 @@ def _solve_discrete(inputs: tuple[Field, Array, Any, Array], solver: Solver) -> 
     adjoint = diffrax.DirectAdjoint() if solver.gradient == "direct" else None
     rates = lambda s, state, args: args[0](s, state.z, args[1])
     start = start_state(field, z, context)
-    return solve(rates, start, (field, context), solver, norm=error_norm(solver), adjoint=adjoint)
+    return solve(rates, start, (field, context), solver, norm=error_norm(solver), driving=1, adjoint=adjoint)
 
 
 def _rms_of_largest(parts: tuple[Array, ...]) -> Array:
@@ -237,8 +242,9 @@ def _rms_of_largest(parts: tuple[Array, ...]) -> Array:
 
 def _stats(solution: diffrax.Solution, method: Any, solver: Solver) -> Stats:
     num_steps = solution.stats["num_steps"]
-    if solver.method in _IMPLICIT:
-        nfe = jnp.full_like(num_steps, -1)
+    if solver.method == _IMPLICIT:
+        assert isinstance(solution.controller_state, tuple)
+        nfe = solution.controller_state[0].astype(num_steps.dtype)
     else:
         stages = 1 if solver.method == "euler" else method.tableau.num_stages
         reused = int(solver.method in _REUSE_LAST_STAGE)

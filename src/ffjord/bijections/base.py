@@ -85,7 +85,5 @@ def combine(reports: list[Report]) -> Report:
             penalties[name] = penalties.get(name, jnp.zeros(())) + value
     add = lambda field: jax.tree.reduce(jnp.add, [getattr(report, field) for report in reports])
     worst = jax.tree.reduce(jnp.maximum, [report.outcome for report in reports])
-    uncounted = jax.tree.reduce(jnp.logical_or, [report.nfe < 0 for report in reports])
-    nfe = jnp.where(uncounted, -1, add("nfe"))
     observed = tuple(report.observed for report in reports)
-    return Report(nfe, add("accepted"), add("rejected"), worst, penalties, observed)
+    return Report(add("nfe"), add("accepted"), add("rejected"), worst, penalties, observed)

@@ -86,13 +86,12 @@ def _divergence(flow) -> str:
 
 
 def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
-    nfe = f"{results['nfe']:.0f}" if results["nfe"] >= 0 else "not counted for an implicit solver"
     return {
         "test NLL": f"{results['test_nll']:.4f} ± {results['test_nll_stderr']:.4f} nats",
         "points": f"{results['points']:,}",
         "trace": results["divergence"],
         "solver": f"{results['method']}, rtol {results['rtol']:g}, atol {results['atol']:g}",
-        "NFE": nfe,
+        "NFE": f"{results['nfe']:.0f}",
         "steps": f"{results['accepted_steps']:.1f} accepted, {results['rejected_steps']:.1f} rejected",
         "parameters": f"{results['parameters']:,}",
         "in the paper": run.experiment.paper,

@@ -46,7 +46,7 @@ class TrainingDisplay:
     def _figures(self) -> str:
         parts = [f"loss {self.known['loss']:.4f}" if "loss" in self.known else ""]
         if "nfe" in self.known:
-            parts.append(f"NFE {self.known['nfe']:.0f}" if self.known["nfe"] >= 0 else "NFE not counted")
+            parts.append(f"NFE {self.known['nfe']:.0f}")
         if self.best < float("inf"):
             parts.append(f"best validation {self.best:.4f}")
         return "  ".join(part for part in parts if part)

@@ -15,7 +15,7 @@ _TOYS = {
     "moons": ("two half circles", "", 3000),
     "2spirals": ("two spirals", "", 4000),
     "checkerboard": ("eight squares", "entropy ln 32 = 3.4657", 9000),
-    "rings": ("four thin rings", "", 4000),
+    "rings": ("four thin rings", "", 7000),
 }
 
 
