@@ -237,3 +237,9 @@ def test_penalties_are_integrated_but_do_not_steer_the_steps(logistic, z):
 def test_bad_configuration_is_an_error_that_names_the_argument(argument, value):
     with pytest.raises(ValueError, match=rf"^{argument} must be .*got {value!r}"):
         Solver(**{argument: value})
+
+
+@pytest.mark.parametrize("method", ["dopri5", "kvaerno5", "rk4"])
+def test_compiled_programs_have_no_callbacks_so_that_they_are_kept_in_the_cache(method, logistic, z):
+    run = lambda z: integrate(logistic, z, None, Solver(method=method), jnp.zeros(()))[0].z
+    assert "callback" not in str(jax.make_jaxpr(run)(z))

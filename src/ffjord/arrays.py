@@ -1,7 +1,5 @@
 """Trees of arrays as named arrays, and back: how weights and training states are stored, without pickle."""
 
-import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import jax
 import numpy as np
 
 from ffjord.errors import InputError
+from ffjord.files import atomic_file as atomic_file
 
 
 def to_dict(tree: Any) -> dict[str, np.ndarray]:
@@ -54,25 +53,3 @@ def load_arrays(path: Path, like: Any) -> Any:
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
         raise InputError(f"{path} is damaged or not a weights file ({error}).") from error
     return from_dict(like, arrays, where=str(path))
-
-
-class atomic_file:
-    """A context manager for writing a file that appears whole or not at all."""
-
-    def __init__(self, path: Path, mode: str = "wb"):
-        self.path, self.mode = Path(path), mode
-
-    def __enter__(self):
-        handle, self.temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        self.file = os.fdopen(handle, self.mode)
-        return self.file
-
-    def __exit__(self, kind, *_):
-        self.file.close()
-        if kind is None:
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(self.temporary, 0o666 & ~umask)
-            os.replace(self.temporary, self.path)
-        else:
-            os.unlink(self.temporary)

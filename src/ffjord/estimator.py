@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import operator
+import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -12,13 +13,14 @@ from typing import Any, Literal
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ffjord.arrays import atomic_file, from_dict, to_dict
 from ffjord.choices import DivergenceName, LayerKind, MethodName, NonlinearityName
 from ffjord.data.source import Rows
-from ffjord.errors import InputError, SolveError
+from ffjord.errors import InputError, SolveError, TrainingError
 from ffjord.experiments.config import ModelConfig, SolveConfig, TrainConfig
 from ffjord.flow import Flow
 from ffjord.models import ffjord
@@ -91,7 +93,7 @@ class FFJORD(DensityMixin, BaseEstimator):
         steps: int = 1000,
         batch_size: int = 256,
         learning_rate: float = 1e-2,
-        weight_decay: float = 1e-3,
+        weight_decay: float = 0.1,
         average: float | None = 0.99,
         validation_fraction: float = 0.1,
         patience: int | None = 5,
@@ -141,11 +143,18 @@ class FFJORD(DensityMixin, BaseEstimator):
         flow = ffjord(rows.shape[1], model, solve, key=jax.random.key(seed))
         state = start(flow, optimizer(config), average=config.average is not None)
         validate = lambda flow: {"loss": _validation_loss(flow, held_out)}
-        state = train(state, source, likelihood, validate, config, seed=seed, recorder=history)
+        try:
+            state = train(state, source, likelihood, validate, config, seed=seed, recorder=history)
+        except TrainingError as error:
+            if not np.isfinite(float(error.state.best_loss)):
+                raise
+            warnings.warn(f"{error} The best model so far is kept.", ConvergenceWarning, stacklevel=2)
+            state = error.state
         if not np.isfinite(float(state.best_loss)):
-            raise SolveError(
+            raise TrainingError(
                 f"training failed: in {int(state.step)} steps no validation could be solved "
-                f"({int(state.skipped)} steps were skipped); use a smaller learning_rate or more weight_decay."
+                f"({int(state.skipped)} steps were skipped); use a smaller learning_rate or more weight_decay.",
+                state,
             )
         self.flow_, self.mean_, self.scale_ = state.best, mean, scale
         self.model_config_, self.solve_config_ = model, solve
@@ -261,6 +270,10 @@ class _History:
         if self._of is not None:
             both = f"loss {losses['loss']:.4f}, validation loss {losses['validation_loss']:.4f}"
             print(f"step {row['step']} of {self._of}: {both}{' (best)' if improved else ''}, {row['seconds']:.1f} s")
+
+    def event(self, row: dict[str, Any]) -> None:
+        if self._of is not None:
+            print(f"step {row['step']} of {self._of}: {row['event']} ({row['reason']})")
 
     def boundary(self, state: TrainState) -> None: ...
 

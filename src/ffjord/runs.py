@@ -2,23 +2,28 @@
 
 config.json      the experiment, with every setting
 versions.json    versions of the libraries, and the machine
-metrics.jsonl    one line a step, and one a validation
+metrics.jsonl    one line a step, one a validation, one whenever training went back or gave up
 checkpoints/     training states (Orbax)
+damaged/         checkpoints that could not be read, if there were any
 weights.npz      the best model so far
 results.json     what `ffjord evaluate` found
 """
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import platform
 import shutil
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ffjord.errors import InputError
 from ffjord.experiments.config import Experiment
+from ffjord.files import write_json as write_json
 
 _LIBRARIES = ("ffjord", "jax", "jaxlib", "equinox", "diffrax", "optax", "orbax-checkpoint", "numpy")
 
@@ -32,18 +37,23 @@ class Run:
     @classmethod
     def create(cls, path: Path, experiment: Experiment) -> "Run":
         """Makes a new run directory; refuses one that exists and is not empty."""
+        held = InputError(
+            f"{path} already holds a run. Go on with it: `ffjord resume {path}`; or choose another place: --out DIR."
+        )
         if (path / "config.json").exists():
-            raise InputError(
-                f"{path} already holds a run. Go on with it: `ffjord resume {path}`; "
-                "or choose another place: --out DIR."
-            )
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise held
+        if path.exists() and (not path.is_dir() or any(not _left_over(file) for file in path.iterdir())):
             raise InputError(f"{path} exists and is not empty; choose another place: --out DIR.")
         try:
             path.mkdir(parents=True, exist_ok=True)
             experiment = _with_own_picture(path, experiment)
             write_json(path / "versions.json", _versions())
-            write_json(path / "config.json", experiment.to_dict())
+            draft = path / f".config.{os.getpid()}"
+            write_json(draft, experiment.to_dict())
+            os.link(draft, path / "config.json")  # of two programs that come this far, one fails here
+            draft.unlink()
+        except FileExistsError as error:
+            raise held from error
         except OSError as error:
             raise InputError(
                 f"{path} cannot be written ({error.strerror}); choose another place: --out DIR."
@@ -62,6 +72,36 @@ class Run:
         except (ValueError, TypeError, OSError) as error:
             raise InputError(f"{config} cannot be read: {error}") from error
         return cls(path, experiment)
+
+    def change(self, experiment: Experiment) -> dict[str, Any]:
+        """Gives the run other settings from here on; returns those that differ, as {"train.steps": 9000}."""
+        before, after = _flat(self.experiment.to_dict()), _flat(experiment.to_dict())
+        changed = {name: value for name, value in after.items() if value != before[name]}
+        if changed:
+            write_json(self.path / "config.json", experiment.to_dict())
+            self.experiment = experiment
+        return changed
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other trainings out of the directory; the system lifts the lock when a process dies."""
+        try:
+            file = (self.path / ".lock").open("a+")
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written ({error.strerror}).") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                who = file.read().strip() or "just started"
+                raise InputError(
+                    f"another training is at work in {self.path} ({who}); wait for it, stop it, or choose another."
+                ) from error
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {platform.node()}\n")
+            file.flush()
+            yield
 
     @property
     def weights(self) -> Path:
@@ -107,13 +147,6 @@ def load_pretrained(name: str):
     return Run.open(folder).flow()
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON that appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(temporary, path)
-
-
 def _packaged(path: Path) -> Path:
     """`pretrained/NAME` means the packaged model wherever there is no such directory."""
     if not path.exists() and path.parts[:1] == ("pretrained",):
@@ -123,6 +156,18 @@ def _packaged(path: Path) -> Path:
 
 def _package_folder() -> Path:
     return Path(__file__).parent / "pretrained"
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """A dictionary of dictionaries with dotted names."""
+    parts = [_flat(value).items() if isinstance(value, dict) else [(None, value)] for value in values.values()]
+    pairs = zip(values, parts, strict=True)
+    return {name if inner is None else f"{name}.{inner}": value for name, part in pairs for inner, value in part}
+
+
+def _left_over(file: Path) -> bool:
+    """Whether a file is what a program that died while making a run left behind."""
+    return file.name.startswith(".") or file.name == "versions.json" or file.stem == "image"
 
 
 def _with_own_picture(path: Path, experiment: Experiment) -> Experiment:

@@ -72,6 +72,27 @@ class _RK4(diffrax.AbstractERK):
         return 4
 
 
+class _EqualSteps(diffrax.StepTo):
+    """Steps to given times, taken at their word.
+
+    Diffrax would check them, and the first step below, by a callback from the compiled program; and JAX keeps no
+    program with callbacks in its compilation cache.
+    """
+
+    def wrap(self, direction: Any) -> "_EqualSteps":
+        return _EqualSteps(self.ts * direction)
+
+    def init(self, *_: Any, **__: Any) -> Any:
+        return self.ts[1], 2
+
+
+class _AdaptedSteps(diffrax.PIDController):
+    """Steps by the error, of which the first is a set part of the path."""
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any) -> Any:
+        return super().init(terms, t0, t1, y0, _FIRST_STEP * (t1 - t0), args, func, error_order)
+
+
 _METHODS: dict[str, Callable[[], diffrax.AbstractSolver]] = {
     "dopri5": diffrax.Dopri5,
     "tsit5": diffrax.Tsit5,
@@ -172,12 +193,12 @@ def solve(
     dtype = jax.tree.leaves(start)[0].dtype
     begin, end = np.asarray((1.0, 0.0) if reverse else (0.0, 1.0), dtype)
     if solver.method in _FIXED:
-        controller = diffrax.StepTo(jnp.linspace(begin, end, solver.num_steps + 1, dtype=dtype))
-        first_step, max_steps = None, solver.num_steps
+        controller = _EqualSteps(jnp.linspace(begin, end, solver.num_steps + 1, dtype=dtype))
+        max_steps = solver.num_steps
     else:
         smallest = 4 * float(jnp.finfo(dtype).eps)
-        controller = diffrax.PIDController(solver.rtol, solver.atol, norm=norm, dtmin=smallest, force_dtmin=False)
-        first_step, max_steps = dtype.type(_FIRST_STEP) * (end - begin), solver.max_steps
+        controller = _AdaptedSteps(solver.rtol, solver.atol, norm=norm, dtmin=smallest, force_dtmin=False)
+        max_steps = solver.max_steps
     if solver.method == _IMPLICIT:
         method, controller = Kvaerno5(driving, solver.rtol, solver.atol), Counting(controller)
     else:
@@ -190,7 +211,7 @@ def solve(
         method,
         begin,
         end,
-        first_step,
+        None,
         start,
         args,
         saveat=diffrax.SaveAt(t1=True, controller_state=solver.method == _IMPLICIT),

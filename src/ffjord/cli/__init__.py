@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ffjord._version import __version__
-from ffjord.errors import InputError, SolveError
+from ffjord.errors import Answer
 
 COMMANDS = {
     "list": "every experiment, with its data, model and the paper's number",
@@ -38,7 +38,8 @@ FFJORD_CACHE=off turns the cache of compiled programs off; FFJORD_CACHE=DIR move
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns the exit code: 0 done, 1 a failure on the way, 2 an input that cannot be used."""
+    """Runs a command and returns the exit code: 0 done, 1 a failure on the way, 2 an input that cannot be used, 128 + n
+    stopped by signal n."""
     name, *rest = [*(sys.argv[1:] if argv is None else argv)] or ["--help"]
     if name in ("-h", "--help", "help"):
         print(_help())
@@ -50,10 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(f"there is no command {name!r}; there are {', '.join(COMMANDS)}. `ffjord --help` tells more.")
     try:
         return _run(name, rest)
-    except InputError as error:
-        return _complain(str(error))
-    except SolveError as error:
-        return _complain(str(error), code=1)
+    except Answer as error:
+        return _complain(str(error), code=error.exit_code)
     except KeyboardInterrupt:
         print("\nffjord: interrupted.", file=sys.stderr)
         return 130

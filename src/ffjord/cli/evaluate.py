@@ -36,11 +36,19 @@ def main(argv: Sequence[str]) -> int:
     run = Run.open(given.run)
     results = evaluate(run, given.limit)
     print_table(_shown(run, results), title=f"{run.experiment.name} ({given.run})")
-    path = given.out or run.results
+    return _write(given.out or run.results, results, required=given.out is not None)
+
+
+def _write(path: Path, results: dict[str, Any], *, required: bool) -> int:
+    """Writes the results. A run that cannot be written (installed, or on a read-only disk) has shown them."""
     try:
         write_json(path, results)
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); choose another place: --out FILE.") from error
+        message = f"{path} cannot be written ({error.strerror}); choose another place: --out FILE."
+        if required:
+            raise InputError(message) from error
+        print(f"not written: {message}")
+        return 0
     print(f"written to {path}")
     return 0
 

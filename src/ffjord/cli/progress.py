@@ -33,10 +33,20 @@ class TrainingDisplay:
         elif self.known:
             print(self._line(), flush=True)
 
+    def tell(self, text: str) -> None:
+        """Prints a line, above the bar where there is one."""
+        if self.bar is not None:
+            self.bar.console.print(text, highlight=False)
+        else:
+            print(text, flush=True)
+
     def __call__(self, row: dict[str, Any]) -> None:
         self.first_step = row["step"] if self.first_step is None else self.first_step
+        if "event" in row:
+            details = ", ".join(f"{name} {value}" for name, value in row.items() if name not in ("step", "event"))
+            self.tell(f"step {row['step']}: {row['event']} ({details})")
         self.known |= row
-        self.best = min(self.best, row.get("validation_loss", self.best))
+        self.best = row.get("best", self.best)
         if self.bar is not None:
             self.bar.update(self.task, completed=row["step"], description=self._figures())
         elif time.monotonic() - self.printed_at > self.every_seconds:

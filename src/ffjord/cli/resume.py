@@ -3,28 +3,55 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ffjord.cli.common import RunPath, parse
+from ffjord.errors import InputError
+from ffjord.experiments import SolveConfig, TrainConfig, find
 from ffjord.runs import Run
+
+_EXAMPLES = """\
+  ffjord resume runs/toy/pinwheel
+  ffjord resume runs/toy/pinwheel --max-minutes 60
+  ffjord resume runs/toy/rings --rtol 1e-3 --atol 1e-3"""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Goes on with a run from its last checkpoint, exactly as if it had never stopped."""
+    """Goes on with a run from its last checkpoint: without options exactly as if it had never stopped.
+
+    Options change how the run is solved and trained from here on; the change is noted in its config and metrics. With
+    other `--steps` the learning rate's curve is stretched to them.
+    """
 
     run: RunPath
-    max_minutes: float | None = None
-    """Stop when the run has trained so many minutes in all; as configured if not given."""
+    solve: SolveConfig
+    train: TrainConfig
 
 
 def main(argv: Sequence[str]) -> int:
     from ffjord import compilation_cache
-    from ffjord.cli.train import train_and_tell
+    from ffjord.cli.train import check_settings, train_and_tell
 
-    given = parse(Arguments, argv, "resume", "  ffjord resume runs/toy/pinwheel")
+    run = _run(argv)
+    default = Arguments(Path(argv[0]) if run else Path("RUN"), *_settings(run))
+    given = parse(Arguments, argv, "resume", _EXAMPLES, default)
+    if run is None:
+        raise InputError("name the run directory first: `ffjord resume runs/toy/pinwheel`.")
+    experiment = dataclasses.replace(run.experiment, solve=given.solve, train=given.train)
     compilation_cache.enable()
-    run = Run.open(given.run)
-    if given.max_minutes is not None:
-        train = dataclasses.replace(run.experiment.train, max_minutes=given.max_minutes)
-        run = Run(run.path, dataclasses.replace(run.experiment, train=train))
-    return train_and_tell(run)
+    if experiment != run.experiment:
+        check_settings(experiment, run.path)
+    return train_and_tell(run, experiment)
+
+
+def _run(argv: Sequence[str]) -> Run | None:
+    """The run named by the first argument: its settings are the defaults of all options."""
+    if not argv or argv[0].startswith("-"):
+        return None
+    return Run.open(Path(argv[0]))
+
+
+def _settings(run: Run | None) -> tuple[SolveConfig, TrainConfig]:
+    experiment = run.experiment if run else find("toy/pinwheel")
+    return experiment.solve, experiment.train

@@ -53,19 +53,20 @@ def start(path: Path, experiment: Experiment) -> int:
     from ffjord import compilation_cache
 
     compilation_cache.enable()
-    _check(experiment)
+    check_settings(experiment)
     run = Run.create(path, experiment)
     print(f"{experiment.name}: {experiment.summary}; into {path}")
     return train_and_tell(run)
 
 
-def train_and_tell(run: Run) -> int:
-    """Trains a run, with a display; shared by `train` and `resume`."""
+def train_and_tell(run: Run, experiment: Experiment | None = None) -> int:
+    """Trains a run, if wanted with other settings from here on, with a display; shared by `train` and `resume`."""
     from ffjord.training.run import train_run
 
-    config = run.experiment.train
-    with TrainingDisplay(config.steps) as display:
-        state = train_run(run, run.source(), show=display)
+    experiment = experiment or run.experiment
+    source = Run(run.path, experiment).source()
+    with TrainingDisplay(experiment.train.steps) as display:
+        state = train_run(run, source, show=display, tell=display.tell, experiment=experiment)
     seconds = float(state.seconds)
     print(f"best validation loss {float(state.best_loss):.4f} nats, {int(state.step)} steps in {seconds:.0f} s")
     print(f"next: ffjord evaluate {run.path}; ffjord plot {run.path}")
@@ -81,14 +82,14 @@ def _experiment(argv: Sequence[str]) -> Experiment:
     return find(argv[0])
 
 
-def _check(experiment: Experiment) -> None:
+def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
     """Builds data and model once, so that a wrong setting is named before anything is written."""
     from ffjord.experiments.build import build_flow, build_source
     from ffjord.training.loop import check
 
     try:
         check(experiment.train)
-        source = build_source(experiment)
+        source = build_source(experiment, folder=folder)
         flow = build_flow(experiment, source)
         _trace(flow, source)
     except InputError:

@@ -117,6 +117,12 @@ class TrainConfig:
     """Tenfold drops of the learning rate before training stops early."""
     checkpoint_minutes: float = 5.0
     """Minutes between checkpoints."""
+    checkpoint_best: bool = True
+    """Also write a checkpoint when there is a new best model."""
+    max_failures: int = 5
+    """Steps that fail in a row (loss, gradient or solve) before training goes back to where it was sound."""
+    max_rollbacks: int = 3
+    """Times to go back, each with a third of the learning rate, before training gives up."""
     steps_per_call: int = 10
     """Optimiser steps in one compiled call."""
 
@@ -142,7 +148,10 @@ class Experiment:
 
     @classmethod
     def from_dict(cls, values: dict) -> "Experiment":
-        """The inverse of `to_dict`; unknown or missing fields are a ValueError that names them."""
+        """The inverse of `to_dict`; unknown or missing parts are a ValueError that names them.
+
+        Settings that an older version did not know have their defaults, which are what it did.
+        """
         return _build(cls, values, "config")
 
 
@@ -151,6 +160,7 @@ def _build(cls: type, values: dict, where: str):
         raise ValueError(f"{where} must be an object; got {type(values).__name__}.")
     names = {f.name: f for f in dataclasses.fields(cls)}
     unknown, missing = set(values) - set(names), set(names) - set(values)
+    missing = missing if cls is Experiment else missing & {"name"}
     if unknown or missing:
         raise ValueError(f"{where}: unknown fields {sorted(unknown)}, missing fields {sorted(missing)}.")
     out = {}

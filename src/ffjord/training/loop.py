@@ -9,8 +9,10 @@ import jax
 import numpy as np
 
 from ffjord.data.source import Source
+from ffjord.errors import TrainingError
 from ffjord.experiments.config import TrainConfig
 from ffjord.objectives import Objective
+from ffjord.solve import MESSAGES, OK
 from ffjord.training.optimizer import optimizer
 from ffjord.training.state import TrainState, replace, start, validated_model
 from ffjord.training.step import compile_steps
@@ -26,6 +28,9 @@ class Recorder(Protocol):
     def validated(self, row: dict[str, Any], state: TrainState, improved: bool) -> None:
         """A validation was made; `state.best` is the best model so far."""
 
+    def event(self, row: dict[str, Any]) -> None:
+        """Something out of the ordinary, named by `row["event"]`."""
+
     def boundary(self, state: TrainState) -> None:
         """A moment between two compiled calls: the time to write a checkpoint."""
 
@@ -35,6 +40,7 @@ class Silent:
 
     def steps(self, rows: list[dict[str, Any]]) -> None: ...
     def validated(self, row: dict[str, Any], state: TrainState, improved: bool) -> None: ...
+    def event(self, row: dict[str, Any]) -> None: ...
     def boundary(self, state: TrainState) -> None: ...
 
 
@@ -54,8 +60,14 @@ def train(
     *,
     seed: int,
     recorder: Recorder | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> TrainState:
-    """Trains from `state` to the end: `config.steps`, `config.max_minutes` or early stopping.
+    """Trains from `state` to the end: `config.steps`, `config.max_minutes`, early stopping, or when `stop` says so.
+
+    A step that fails (loss or gradient not finite, which includes solves that gave up) changes nothing. After
+    `config.max_failures` in a row, training goes back to the last validation that could be solved and goes on from
+    there, with other batches and a third of the learning rate; after `config.max_rollbacks` of these it is a
+    `TrainingError`. All of this depends on the steps alone and not on the clock, so that a resumed run does the same.
 
     **Arguments:**
 
@@ -67,12 +79,14 @@ def train(
     steps = compile_steps(objective, optimizer(config), config.average)
     count = math.gcd(config.steps_per_call, config.validate_every, config.steps)  # one shape, so one compilation
     key = jax.random.key(seed)
-    while int(state.step) < config.steps and not _finished(state, config):
+    while int(state.step) < config.steps and not _finished(state, config) and not stop():
         began, first = time.perf_counter(), int(state.step)
         state, metrics = steps(state, source.batches(first, count), key)
         metrics = {name: np.asarray(values) for name, values in metrics.items()}
         state = replace(state, seconds=float(state.seconds) + time.perf_counter() - began)
         recorder.steps(_rows(first, metrics, float(state.seconds)))
+        if int(state.failures) >= config.max_failures:
+            state = _go_back(state, config, recorder, _reason(metrics))
         last = int(state.step) >= config.steps or _out_of_time(state, config)
         if int(state.step) % config.validate_every == 0 or last:
             state = _validate(state, validate, config, recorder)
@@ -82,7 +96,7 @@ def train(
 
 def check(config: TrainConfig) -> None:
     """Refuses settings that make no sense, before any work is done."""
-    for name in ("steps", "batch_size", "validate_every", "steps_per_call", "patience"):
+    for name in ("steps", "batch_size", "validate_every", "steps_per_call", "patience", "max_failures"):
         value = getattr(config, name)
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1; got {value}.")
@@ -90,7 +104,7 @@ def check(config: TrainConfig) -> None:
         value = getattr(config, name)
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be positive; got {value}.")
-    for name in ("weight_decay", "warmup", "drops"):
+    for name in ("weight_decay", "warmup", "drops", "max_rollbacks"):
         if not getattr(config, name) >= 0:
             raise ValueError(f"{name} must not be negative; got {getattr(config, name)}.")
     if config.average is not None and not 0 < config.average < 1:
@@ -109,10 +123,43 @@ def _validate(
     else:
         state = replace(state, since_best=int(state.since_best) + 1)
         state = _maybe_drop(state, config)
+    if math.isfinite(figures["loss"]):
+        state = replace(state, good=(state.model, state.optimizer, state.average))
     state = replace(state, seconds=float(state.seconds) + time.perf_counter() - began)
     row = {"step": int(state.step)} | {f"validation_{name}": value for name, value in figures.items()}
     recorder.validated(row | {"seconds": round(float(state.seconds), 3)}, state, improved)
     return state
+
+
+def _go_back(state: TrainState, config: TrainConfig, recorder: Recorder, reason: str) -> TrainState:
+    """The state with the weights of `good` and a smaller step; an error if that has been tried often enough."""
+    failed = f"{int(state.failures)} steps in a row failed, the last at step {int(state.step)}: {reason}"
+    tried, again = int(state.rollbacks), int(state.rollbacks) < config.max_rollbacks
+    model, memory, average = state.good
+    state = replace(
+        state,
+        model=model,
+        optimizer=memory,
+        average=average,
+        failures=0,
+        rollbacks=tried + 1 if again else 0,
+        rate_scale=float(state.rate_scale) / 3,
+    )
+    event = "rollback" if again else "gave up"
+    recorder.event({"step": int(state.step), "event": event, "reason": reason, "rate_scale": float(state.rate_scale)})
+    if again:
+        return state
+    raise TrainingError(
+        f"{failed} Going back to sound weights with a smaller learning rate, {tried} times, did not help. What may: "
+        "looser tolerances (rtol, atol), a smaller learning_rate, more weight_decay, a regulariser, more max_steps, or "
+        "the solver for stiff flows (method kvaerno5).",
+        state,
+    )
+
+
+def _reason(metrics: dict[str, np.ndarray]) -> str:
+    outcome = int(metrics["outcome"][-1]) if "outcome" in metrics else OK
+    return "the loss or its gradient was not finite." if outcome == OK else MESSAGES[outcome]
 
 
 def _maybe_drop(state: TrainState, config: TrainConfig) -> TrainState:

@@ -1,38 +1,109 @@
 """Trains the experiment of a run directory, from its start or from its last checkpoint."""
 
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import numpy as np
 
+from ffjord.arrays import save_arrays
 from ffjord.data.source import Source
-from ffjord.errors import SolveError
+from ffjord.errors import Interrupted, SolveError, StorageError, TrainingError
 from ffjord.experiments.build import build_flow
+from ffjord.experiments.config import Experiment
 from ffjord.objectives import likelihood
 from ffjord.runs import Run
 from ffjord.scoring import score
 from ffjord.training.checkpoint import Checkpoints
+from ffjord.training.interruption import Interruption
 from ffjord.training.loop import initial_state, train
 from ffjord.training.recorder import RunRecorder, Show, cut_metrics
 from ffjord.training.state import TrainState
 
 
-def train_run(run: Run, source: Source, *, show: Show) -> TrainState:
-    """Trains to the end, goes on where the last checkpoint left off if there is one, and saves the last state."""
-    config, seed = run.experiment.train, run.experiment.seed
-    state = initial_state(build_flow(run.experiment, source), source, config, seed=seed)
-    checkpoints = Checkpoints(run.checkpoints)
-    if checkpoints.latest() is not None:
-        state = checkpoints.restore(state)
+def train_run(
+    run: Run,
+    source: Source,
+    *,
+    show: Show,
+    tell: Callable[[str], None] = print,
+    experiment: Experiment | None = None,
+) -> TrainState:
+    """Trains to the end, goes on where the last checkpoint left off if there is one, and saves the last state.
+
+    `show` gets every row of metrics, `tell` what a person should know. With `experiment`, the run changes its settings
+    to these from here on. SIGINT and SIGTERM raise `Interrupted` once the
+    state is saved; steps that fail for good are a `TrainingError`, a disk that takes no more is a `StorageError`. After
+    each of them, and after a kill, `ffjord resume` goes on.
+    """
+    with run.locked(), _way_on(run), Interruption(tell) as interruption:
+        changed = run.change(experiment) if experiment is not None else {}
+        config, seed = run.experiment.train, run.experiment.seed
+        state = initial_state(build_flow(run.experiment, source), source, config, seed=seed)
+        checkpoints = Checkpoints(run.checkpoints, warn=tell)
+        state = checkpoints.restore(state) or state
+        _prepare(run, state)
+        with _recording(run, checkpoints, show) as recorder:
+            if changed:
+                recorder.event({"step": int(state.step), "event": "settings changed", **changed})
+            stop = lambda: bool(interruption)
+            validate = _validation(source, seed)
+            try:
+                state = train(state, source, likelihood, validate, config, seed=seed, recorder=recorder, stop=stop)
+            except TrainingError as error:
+                recorder.save(error.state)
+                raise
+            recorder.save(state)
+    if interruption.signal is not None and int(state.step) < config.steps:
+        name = signal.Signals(interruption.signal).name
+        raise Interrupted(
+            f"stopped by {name} after step {int(state.step)}, and saved. Go on: `ffjord resume {run.path}`.",
+            interruption.signal,
+        )
+    return state
+
+
+def _prepare(run: Run, state: TrainState) -> None:
+    """Brings metrics and best weights in line with the state that training goes on from."""
     cut_metrics(run, int(state.step))
+    if np.isfinite(float(state.best_loss)) and not run.weights.is_file():
+        save_arrays(run.weights, state.best)
+
+
+@contextlib.contextmanager
+def _recording(run: Run, checkpoints: Checkpoints, show: Show) -> Iterator[RunRecorder]:
+    """A recorder; when all is well, everything is on the disk at the end."""
     recorder = RunRecorder(run, checkpoints, show=show)
     try:
-        validate = _validation(source, seed)
-        state = train(state, source, likelihood, validate, config, seed=seed, recorder=recorder)
-        recorder.save(state)
-    finally:
-        recorder.close()
-        checkpoints.close()
-    return state
+        yield recorder
+    except BaseException:
+        with contextlib.suppress(StorageError):
+            recorder.close()
+        with contextlib.suppress(StorageError):
+            checkpoints.close()
+        raise
+    recorder.close()
+    checkpoints.close()
+
+
+@contextlib.contextmanager
+def _way_on(run: Run) -> Iterator[None]:
+    """Adds to an error how to go on after it."""
+    try:
+        yield
+    except TrainingError as error:
+        way_on = f"Change a setting and go on, for example: `ffjord resume {run.path} --rtol 1e-3 --atol 1e-3`."
+        raise TrainingError(f"{error} {way_on}", error.state) from error
+    except (OSError, StorageError) as error:
+        why = f"{error.filename}: {error.strerror}." if isinstance(error, OSError) and error.filename else f"{error}"
+        whole = sorted(int(path.name) for path in run.checkpoints.glob("[0-9]*") if path.name.isdigit())
+        kept = f"the checkpoint of step {whole[-1]} is whole" if whole else "there is no checkpoint yet"
+        raise StorageError(
+            f"training stopped because {run.path} cannot be written. {why} {kept.capitalize()}; make room (or the "
+            f"directory writable), then `ffjord resume {run.path}`."
+        ) from error
 
 
 def _validation(source: Source, seed: int):

@@ -23,8 +23,14 @@ class TrainState(eqx.Module):
     step: Int[Array, ""]
     skipped: Int[Array, ""]
     """Steps whose loss or gradient was not finite; they change nothing."""
+    failures: Int[Array, ""]
+    """How many of them came last, one after another."""
+    rollbacks: Int[Array, ""]
+    """How often training went back to `good`."""
+    good: Any
+    """Model, optimiser and average at the last validation that could be solved: where to go back to."""
     rate_scale: Float[Array, ""]
-    """Factor on the learning rate: 1, then 0.1, … as validation stalls."""
+    """Factor on the learning rate: smaller each time that validation stalls or training goes back."""
     best_loss: Float[Array, ""]
     since_best: Int[Array, ""]
     """Validations since the last improvement or drop of the learning rate."""
@@ -37,15 +43,19 @@ def start(model: Any, rule: optax.GradientTransformation, *, average: bool) -> T
     """The state before the first step."""
     params = eqx.filter(model, trainable(model))
     zero = jnp.zeros((), jnp.int32)
+    memory = rule.init(params)
     return TrainState(
         model=model,
-        optimizer=rule.init(params),
+        optimizer=memory,
         average=params if average else None,
         best=model,
         step=zero,
         skipped=zero,
+        failures=zero,
+        rollbacks=zero,
+        good=(model, memory, params if average else None),
         rate_scale=jnp.ones(()),
-        best_loss=jnp.full((), jnp.inf),
+        best_loss=jnp.inf * jnp.ones(()),  # of a fixed type, as all that a compiled step takes and gives
         since_best=zero,
         drops=zero,
         seconds=jnp.zeros(()),

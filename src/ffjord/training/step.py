@@ -33,7 +33,8 @@ def compile_steps(objective: Objective, rule: optax.GradientTransformation, aver
         sound = jnp.isfinite(loss) & jnp.isfinite(norm)
         moved = _update(state, grads, progress.observed, rule, average)
         state = jax.tree.map(lambda new, old: jnp.where(sound, new, old) if eqx.is_array(new) else new, moved, state)
-        state = replace(state, step=state.step + 1, skipped=state.skipped + ~sound)
+        failures = jnp.where(sound, 0, state.failures + 1)
+        state = replace(state, step=state.step + 1, skipped=state.skipped + ~sound, failures=failures)
         metrics = {"loss": loss, **progress.metrics, "backward_nfe": counted, "grad_norm": norm, "sound": sound}
         return state, metrics
 
