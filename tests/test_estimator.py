@@ -246,6 +246,32 @@ def test_scoring_needs_the_same_columns(fitted):
         fitted.score_samples(np.full((2, 3), np.nan))
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.int64, np.uint8, bool, object, str])
+def test_scores_of_every_type_of_number(fitted, kind):
+    rows = (np.arange(12) % 2).reshape(4, 3)
+    np.testing.assert_array_equal(fitted.score_samples(rows.astype(kind)), fitted.score_samples(rows.astype(float)))
+
+
+def test_large_tables_are_standardised_chunk_by_chunk(fitted, monkeypatch):
+    rows = np.resize(table(), (5000, 3)).astype(np.float32)
+    lengths, standardized = [], ffjord.estimator._standardized
+    monkeypatch.setattr(ffjord.estimator, "_standardized", lambda x, *_: lengths.append(len(x)) or standardized(x, *_))
+    scores = fitted.score_samples(rows)
+    assert lengths == [2048, 2048, 904]
+    np.testing.assert_array_equal(scores[:30], scores[4500:4530])
+
+
+def test_verbose_scoring_tells_how_far_it_is(fitted, monkeypatch, capsys):
+    clock = iter(range(0, 1000, 11))
+    monkeypatch.setattr("ffjord.progress.time.monotonic", lambda: next(clock))
+    loud = clone(fitted).set_params(verbose=1).fit(table())
+    capsys.readouterr()
+    loud.score_samples(table())
+    assert capsys.readouterr().err == "scoring: 30 of 30, 0 s left\n"
+    fitted.score_samples(table())
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("use", [lambda e: e.score_samples(table()), lambda e: e.sample(), lambda e: e.save("x.npz")])
 def test_unfitted(use):
     with pytest.raises(NotFittedError):

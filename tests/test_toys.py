@@ -59,6 +59,16 @@ def test_fresh_batches_follow_from_seed_and_step():
     assert np.array_equal(source.test(5), source.test()[:5])
 
 
+def test_test_points_come_in_blocks(monkeypatch):
+    source = FreshSamples(TOYS["moons"], batch_size=8, seed=3, num_test=25)
+    whole = source.test()
+    monkeypatch.setattr("ffjord.data.source._BLOCK", 10)
+    assert [len(block) for block in source.test_blocks()] == [10, 10, 5]
+    assert [len(block) for block in source.test_blocks(12)] == [10, 2]
+    assert len(np.unique(source.test(), axis=0)) == len(whole) == source.num_test == 25
+    assert np.array_equal(source.test(12), source.test()[:12])
+
+
 def test_rows_visit_every_row_once_an_epoch_and_can_start_anywhere():
     table = np.arange(10, dtype=np.float32)[:, None]
     source = Rows(table, table, table, batch_size=4, seed=0)

@@ -7,6 +7,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,12 +26,14 @@ from ffjord.experiments.config import ModelConfig, SolveConfig, TrainConfig
 from ffjord.flow import Flow
 from ffjord.models import ffjord
 from ffjord.objectives import likelihood
-from ffjord.scoring import CHUNK, score
+from ffjord.progress import rows_bar
+from ffjord.scoring import CHUNK, collect, sample_blocks, score, score_blocks
 from ffjord.training import TrainState, train
 from ffjord.training.optimizer import optimizer
 from ffjord.training.state import start
 
 _FORMAT = "ffjord estimator 1"
+_TYPES = [np.dtype(code) for code in "dfe?bhilqBHILQ"]  # scored without a copy of the whole table
 _FAR = 1e30  # standard deviations; squared it is beyond float32, so the log-density is -inf there and further out
 
 
@@ -57,7 +60,7 @@ class FFJORD(DensityMixin, BaseEstimator):
     - `method`, `divergence`, `rtol`, `atol`: how paths are solved in training, see `SolveConfig`.
     - `test_rtol`, `test_atol`: tolerances of validation, scores and samples; their divergence is always exact.
     - `max_minutes`: stop after so many minutes. A stop by the clock is not reproducible.
-    - `verbose`: 1 prints a line at every validation.
+    - `verbose`: 1 prints a line at every validation, and shows how far scoring is.
     - `random_state`: int, RandomState or None; determines held-out rows, initial weights, batches and noise.
 
     **Attributes after `fit`:**
@@ -169,8 +172,11 @@ class FFJORD(DensityMixin, BaseEstimator):
         deviations, where float32 ends, it is -inf.
         """
         check_is_fitted(self, "flow_")
-        rows = np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
-        scores = score(self.flow_, _standardized(rows, self.mean_, self.scale_))
+        rows = np.asarray(validate_data(self, X, dtype=_TYPES, reset=False))
+        n, parts = len(rows), (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+        blocks = (_standardized(part, self.mean_, self.scale_) for part in parts)
+        with rows_bar("scoring") if self.verbose else nullcontext() as progress:
+            scores = collect(score_blocks(self.flow_, blocks, n, progress=progress), n)
         return scores.log_prob.astype(np.float64) - np.sum(np.log(self.scale_))
 
     def score(self, X: Any, y: Any = None) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -184,10 +190,7 @@ class FFJORD(DensityMixin, BaseEstimator):
         if n < 1:
             raise ValueError(f"n_samples must be at least 1; got {n_samples}.")
         key = jax.random.key(int(check_random_state(random_state).randint(np.iinfo(np.int32).max)))
-        chunk = min(CHUNK, max(16, 1 << (n - 1).bit_length()))  # few shapes, so few compilations
-        keys = jax.random.split(key, -(-n // chunk))
-        z = np.concatenate([np.asarray(self.flow_.sample(chunk, key=k), np.float64) for k in keys])[:n]
-        return self.mean_ + self.scale_ * z
+        return np.concatenate([self.mean_ + self.scale_ * z for z in sample_blocks(self.flow_, n, key=key)])
 
     def save(self, path: str | Path) -> None:
         """Writes the fitted estimator to one file (an .npz archive without pickle), whole or not at all.
@@ -296,7 +299,7 @@ def _statistics(rows: np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray,
 def _standardized(rows: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """z = (x - mean) / scale, computed in float64, returned in float32."""
     with np.errstate(over="ignore"):
-        return np.clip((rows - mean) / scale, -_FAR, _FAR).astype(np.float32)
+        return np.clip((rows.astype(np.float64) - mean) / scale, -_FAR, _FAR).astype(np.float32)
 
 
 def _split(z: np.ndarray, fraction: float, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
-"""Log-densities of many points, in chunks of one shape, so that nothing compiles twice and memory stays flat."""
+"""Log-densities and samples by the million, in chunks of one shape: nothing compiles twice and memory stays flat."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -23,40 +23,113 @@ class Scores(NamedTuple):
     rejected: float
 
 
+class Moments:
+    """Mean and standard error of numbers that come in blocks, in float64 and without keeping them.
+
+    With count n, mean m and M = Σ (x_i - m)² of what came before, a block (n', m', M') changes them by
+
+        M += M' + (m' - m)² n n' / (n + n'),   m = (n m + n' m') / (n + n')          (Chan, Golub and LeVeque, 1979)
+    """
+
+    def __init__(self):
+        self.count, self.mean, self._squares = 0, 0.0, 0.0
+
+    def add(self, values: np.ndarray) -> None:
+        with np.errstate(invalid="ignore"):  # log 0 = -inf makes the mean -inf and the error NaN
+            mean = np.mean(values, dtype=np.float64)
+            weight = len(values) / (self.count + len(values))
+            self._squares += float(np.sum((values - mean) ** 2) + (mean - self.mean) ** 2 * self.count * weight)
+            self.mean = float((1 - weight) * self.mean + weight * mean)
+        self.count += len(values)
+
+    @property
+    def standard_error(self) -> float:
+        """√(M / (n - 1) / n), for n ≥ 2."""
+        return float(np.sqrt(self._squares / (self.count - 1) / self.count))
+
+
 def score(
     flow: Flow,
     x: np.ndarray,
     *,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     key: PRNGKeyArray | None = None,
 ) -> Scores:
-    """log p(x) for every row of x.
+    """log p(x) for every row of an array; see `score_blocks`."""
+    size = chunk or CHUNK
+    blocks = (x[start : start + size] for start in range(0, len(x), size))
+    return collect(score_blocks(flow, blocks, len(x), chunk=chunk, progress=progress, key=key), len(x))
+
+
+def collect(pieces: Iterable[Scores], n: int) -> Scores:
+    """The n scores of all chunks in one array."""
+    log_prob, done, costs = np.empty(0), 0, []
+    for piece in pieces:
+        log_prob = log_prob if done else np.empty(n, piece.log_prob.dtype)
+        log_prob[done : done + len(piece.log_prob)] = piece.log_prob
+        done += len(piece.log_prob)
+        costs.append(piece[1:])
+    return Scores(log_prob, *np.mean(costs, axis=0).tolist())
+
+
+def score_blocks(
+    flow: Flow,
+    blocks: Iterable[np.ndarray],
+    n: int,
+    *,
+    chunk: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    key: PRNGKeyArray | None = None,
+) -> Iterator[Scores]:
+    """log p(x) of n rows that come in blocks of any lengths, chunk by chunk and in their order.
 
     The last chunk is filled up with copies of its last row, which are cut off again. `progress` is told how many rows
-    are done, of how many. A solve that fails raises `SolveError`: there is no partial answer.
+    are done, of how many. A solve that fails raises `SolveError`.
     """
-    n = len(x)
-    chunk = min(chunk, _bucket(n))
-    pieces, reports = [], []
-    for start in range(0, n, chunk):
-        rows = x[start : start + chunk]
+    if n < 1:
+        raise ValueError("there must be at least one row to score; got none.")
+    chunk, done = _size(n, chunk), 0
+    for rows in _regrouped(blocks, chunk):
         padded = np.concatenate([rows, np.repeat(rows[-1:], chunk - len(rows), axis=0)])
-        chunk_key = None if key is None else jax.random.fold_in(key, start)
-        density = flow.density(padded, key=chunk_key)
-        _check(np.asarray(density.report.outcome), start, start + len(rows))
-        pieces.append(np.asarray(density.log_prob)[: len(rows)])
-        reports.append(
-            [float(np.mean(v)) for v in (density.report.nfe, density.report.accepted, density.report.rejected)]
-        )
+        density = flow.density(padded, key=None if key is None else jax.random.fold_in(key, done))
+        report = density.report
+        _check(np.asarray(report.outcome), done, done + len(rows))
+        done += len(rows)
+        costs = [float(np.mean(cost)) for cost in (report.nfe, report.accepted, report.rejected)]
+        yield Scores(np.asarray(density.log_prob)[: len(rows)], *costs)
         if progress is not None:
-            progress(start + len(rows), n)
-    return Scores(np.concatenate(pieces), *np.mean(reports, axis=0).tolist())
+            progress(done, n)
 
 
-def _bucket(n: int) -> int:
-    """The next power of two, at least 16: few shapes, whatever the callers' row counts."""
-    return max(16, 1 << (n - 1).bit_length())
+def sample_blocks(
+    flow: Flow, n: int, *, progress: Callable[[int, int], None] | None = None, key: PRNGKeyArray
+) -> Iterator[np.ndarray]:
+    """n samples, chunk by chunk; the last chunk is drawn whole and cut off."""
+    chunk = _size(n)
+    for start in range(0, n, chunk):
+        yield np.asarray(flow.sample(chunk, key=jax.random.fold_in(key, start)))[: n - start]
+        if progress is not None:
+            progress(min(start + chunk, n), n)
+
+
+def _size(n: int, chunk: int | None = None) -> int:
+    """Rows a chunk: where there are few rows, the next power of two, at least 16, so that there are few shapes."""
+    return min(chunk or CHUNK, max(16, 1 << (n - 1).bit_length()))
+
+
+def _regrouped(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """The same rows in blocks of `size`; only the last may be shorter."""
+    held, count = [], 0
+    for block in blocks:
+        held.append(block)
+        count += len(block)
+        if count >= size:
+            rows, whole = np.concatenate(held), count - count % size
+            yield from (rows[start : start + size] for start in range(0, whole, size))
+            held, count = [rows[whole:]], count - whole
+    if count:
+        yield np.concatenate(held)
 
 
 def _check(outcome: np.ndarray, start: int, stop: int) -> None:

@@ -1,8 +1,6 @@
 """What several commands share."""
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -33,6 +31,8 @@ def new_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> Path:
         raise InputError(f"--out {path}: the name must end in {' or '.join(suffixes)}.")
     if not path.parent.is_dir():
         raise InputError(f"--out {path}: there is no directory {path.parent}.")
+    if path.is_dir():
+        raise InputError(f"--out {path} is a directory; name a file.")
     if path.exists() and not overwrite:
         raise InputError(f"--out {path} exists; choose another name, or add --overwrite.")
     return path
@@ -47,17 +47,3 @@ def print_table(rows: dict[str, str], *, title: str | None = None) -> None:
     for name, value in rows.items():
         table.add_row(name, value)
     Console().print(table)
-
-
-@contextmanager
-def rows_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar over rows, as a callback (done, total); nothing where the output is not a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffjord.cli.common import RunPath, parse, print_table, rows_bar
+from ffjord.cli.common import RunPath, parse, print_table
 from ffjord.errors import InputError
+from ffjord.progress import rows_bar
 from ffjord.runs import Run, write_json
 
 _EXAMPLES = """\
@@ -56,23 +57,29 @@ def _write(path: Path, results: dict[str, Any], *, required: bool) -> int:
 def evaluate(run: Run, limit: int | None = None) -> dict[str, Any]:
     """Negative log-likelihood of test points under the best model, with its standard error and the solver's report."""
     import jax
+    import numpy as np
 
     from ffjord.parameters import count_parameters
-    from ffjord.scoring import score
+    from ffjord.scoring import Moments, score_blocks
 
-    flow, points = run.flow(), run.source().test(limit)
+    flow, source = run.flow(), run.source()
+    n = source.num_test if limit is None else min(limit, source.num_test)
+    key, solve = jax.random.key(run.experiment.seed), run.experiment.solve
+    log_prob, costs = Moments(), []
     began = time.perf_counter()
     with rows_bar("scoring") as progress:
-        scores = score(flow, points, progress=progress, key=jax.random.key(run.experiment.seed))
-    solve = run.experiment.solve
+        for scores in score_blocks(flow, source.test_blocks(limit), n, progress=progress, key=key):
+            log_prob.add(scores.log_prob)
+            costs.append(scores[1:])
+    nfe, accepted, rejected = np.mean(costs, axis=0).tolist()
     return {
         "experiment": run.experiment.name,
-        "test_nll": -float(scores.log_prob.mean(dtype="float64")),
-        "test_nll_stderr": float(scores.log_prob.std(ddof=1, dtype="float64") / len(points) ** 0.5),
-        "points": len(points),
-        "nfe": scores.nfe,
-        "accepted_steps": scores.accepted,
-        "rejected_steps": scores.rejected,
+        "test_nll": -log_prob.mean,
+        "test_nll_stderr": log_prob.standard_error,
+        "points": log_prob.count,
+        "nfe": nfe,
+        "accepted_steps": accepted,
+        "rejected_steps": rejected,
         "divergence": _divergence(flow),
         "method": solve.method,
         "rtol": solve.test_rtol,

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ffjord.cli.common import RunPath, parse, rows_bar
+from ffjord.cli.common import RunPath, parse
 from ffjord.errors import InputError
+from ffjord.progress import rows_bar
 from ffjord.runs import Run
 
 

@@ -9,6 +9,7 @@ import tyro
 
 from ffjord.cli.common import RunPath, new_file, parse
 from ffjord.errors import InputError
+from ffjord.progress import rows_bar
 from ffjord.runs import Run
 
 _EXAMPLES = """\
@@ -40,33 +41,27 @@ def main(argv: Sequence[str]) -> int:
     path = new_file(given.out, (".npy", ".csv", ".png"), overwrite=given.overwrite)
     run = Run.open(given.run)
     compilation_cache.enable()
-    points = _draw(run, given.number, given.seed)
-    _write(path, points)
+    _sample(run, given.number, given.seed, path)
     print(f"{given.number} samples written to {path}")
     return 0
 
 
-def _draw(run: Run, number: int, seed: int):
+def _sample(run: Run, n: int, seed: int, path: Path) -> None:
     import jax
     import numpy as np
 
-    return np.asarray(run.flow().sample(number, key=jax.random.key(seed)))
-
-
-def _write(path: Path, points) -> None:
-    import numpy as np
-
     from ffjord.arrays import atomic_file
+    from ffjord.data.points import write_rows
+    from ffjord.report import picture_of_samples
+    from ffjord.scoring import sample_blocks
 
-    if path.suffix.lower() == ".png":
-        from ffjord.report import picture_of_samples
-
-        with atomic_file(path) as file:
-            picture_of_samples(points).savefig(file, format="png")
-    elif path.suffix.lower() == ".npy":
-        with atomic_file(path) as file:
-            np.save(file, points)
-    else:
-        header = ",".join(f"x{i + 1}" for i in range(points.shape[1]))
-        with atomic_file(path) as file:
-            np.savetxt(file, points, delimiter=",", header=header, comments="", fmt="%.9g")
+    flow = run.flow()
+    with rows_bar("drawing") as progress:
+        blocks = sample_blocks(flow, n, progress=progress, key=jax.random.key(seed))
+        if path.suffix.lower() == ".png":
+            with atomic_file(path) as file:
+                picture_of_samples(np.concatenate([*blocks])).savefig(file, format="png")
+        else:
+            (dim,) = flow.event_shape
+            names = [f"x{i + 1}" for i in range(dim)]
+            write_rows(path, blocks, names=names, shape=(n, dim), dtype=flow.dtype)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import tyro
 
-from ffjord.cli.common import RunPath, new_file, parse, rows_bar
-from ffjord.data.points import read_points
+from ffjord.cli.common import RunPath, new_file, parse
+from ffjord.progress import rows_bar
 from ffjord.runs import Run
 
 _EXAMPLES = """\
@@ -35,24 +35,21 @@ def main(argv: Sequence[str]) -> int:
     path = new_file(given.out, (".csv", ".npy"), overwrite=given.overwrite)
     run = Run.open(given.run)
     compilation_cache.enable()
-    flow = run.flow()
-    points = read_points(given.points, columns=flow.event_shape[0])
-    _score(flow, points, path, run.experiment.seed)
-    print(f"{len(points)} log-densities written to {path}")
+    print(f"{_score(run, given.points, path)} log-densities written to {path}")
     return 0
 
 
-def _score(flow, points, path: Path, seed: int) -> None:
+def _score(run: Run, points: Path, out: Path) -> int:
     import jax
-    import numpy as np
 
-    from ffjord.arrays import atomic_file
-    from ffjord.scoring import score
+    from ffjord.data.points import PointsFile, write_rows
+    from ffjord.scoring import score_blocks
 
+    flow, key = run.flow(), jax.random.key(run.experiment.seed)
+    with rows_bar("checking") as progress:
+        file = PointsFile(points, columns=flow.event_shape[0], dtype=flow.dtype, progress=progress)
     with rows_bar("scoring") as progress:
-        log_prob = score(flow, points, progress=progress, key=jax.random.key(seed)).log_prob
-    with atomic_file(path) as file:
-        if path.suffix.lower() == ".npy":
-            np.save(file, log_prob)
-        else:
-            np.savetxt(file, log_prob, header="log_prob", comments="", fmt="%.9g")
+        scores = score_blocks(flow, file.blocks(), len(file), progress=progress, key=key)
+        log_prob = (piece.log_prob for piece in scores)
+        write_rows(out, log_prob, names=["log_prob"], shape=(len(file),), dtype=flow.dtype)
+    return len(file)

@@ -1,69 +1,161 @@
-"""Points from a user's file."""
+"""Rows of numbers in a user's files, read and written block by block, so that their size does not matter."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ffjord.arrays import atomic_file
 from ffjord.errors import InputError
 
+_VALUES = 2**17  # numbers of a .npy file read at once
+_CHARACTERS = 2**19  # characters of a .csv file read at once
 
-def read_points(path: Path, *, columns: int) -> np.ndarray:
-    """A (n, columns) array of finite numbers from a .csv (header allowed) or .npy file; errors name the row."""
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file.")
-    match path.suffix.lower():
-        case ".npy":
-            points = _read_npy(path)
-        case ".csv":
-            points = _read_csv(path)
-        case _:
+
+class PointsFile:
+    """A .csv (header allowed) or .npy file of points, checked from end to end when it is opened.
+
+    Every row must have `columns` numbers that are finite in `dtype`; an error names the first line or row that has not.
+    `progress` is told how many rows have been checked, and None, or how many there are in all.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        columns: int,
+        dtype: Any = np.float32,
+        progress: Callable[[int, int | None], None] | None = None,
+    ):
+        self.path, self.columns, self.dtype = path, columns, np.dtype(dtype)
+        if not path.is_file():
+            raise InputError(f"{path}: there is no such file.")
+        if path.suffix.lower() not in (".csv", ".npy"):
             raise InputError(f"{path}: the name must end in .csv or .npy.")
-    if points.ndim != 2 or points.shape[1] != columns:
-        raise InputError(f"{path}: expected {columns} column(s) a row; got an array of shape {points.shape}.")
-    if len(points) == 0:
-        raise InputError(f"{path} has no rows.")
-    bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
-    if len(bad):
-        raise InputError(f"{path}: row {bad[0] + 1} holds NaN or an infinity; {len(bad)} such row(s) in all.")
-    return points
+        self._read = self._csv if path.suffix.lower() == ".csv" else self._npy
+        self._rows = 0
+        for block in self._read():
+            self._rows += len(block)
+            if progress is not None:
+                progress(self._rows, None)
+        if not self._rows:
+            raise InputError(f"{path} has no rows.")
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """All rows in their order, as arrays of shape (any, columns) and type `dtype`."""
+        rows = 0
+        for block in self._read():
+            rows += len(block)
+            if rows > self._rows:
+                break
+            yield block
+        if rows != self._rows:
+            raise InputError(f"{self.path} was changed while it was read; try again.")
+
+    def _npy(self) -> Iterator[np.ndarray]:
+        rows, size = len(self._mapped()), max(1, _VALUES // self.columns)
+        for start in range(0, rows, size):
+            part = self._mapped()[start : start + size]  # mapped anew, so that pages read before are given back
+            block, sound = self._cast(part)
+            if not sound.all():
+                raise InputError(f"{self.path}: row {start + int(np.argmin(sound)) + 1} {self._unsound()}")
+            yield block
+
+    def _mapped(self) -> np.ndarray:
+        try:
+            points = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise InputError(f"{self.path} cannot be read as a .npy file ({error}).") from error
+        if not isinstance(points, np.ndarray) or points.dtype.kind not in "fiub":
+            found = getattr(points, "dtype", type(points).__name__)
+            raise InputError(f"{self.path} must hold an array of real numbers; got {found}.")
+        rows = np.atleast_2d(points)
+        if rows.ndim != 2 or rows.shape[1] != self.columns:
+            raise InputError(f"{self.path}: expected {self.columns} column(s) a row; got the shape {points.shape}.")
+        return rows
+
+    def _csv(self) -> Iterator[np.ndarray]:
+        number, begun = 1, False
+        try:
+            with open(self.path, encoding="utf-8-sig") as file:
+                while lines := file.readlines(_CHARACTERS):
+                    if not begun:
+                        begun = _without_header(lines)
+                    yield self._numbers(lines, number)
+                    number += len(lines)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.path} is not a text file in UTF-8 ({error}).") from error
+
+    def _numbers(self, lines: list[str], first: int) -> np.ndarray:
+        """The rows of some lines: at once, or one by one if that fails, to find the line to complain of."""
+        filled = [line for line in lines if line.strip()]
+        if not filled:
+            return np.empty((0, self.columns), self.dtype)
+        try:
+            rows = np.loadtxt(filled, delimiter=",", comments=None, ndmin=2)
+        except ValueError:
+            rows = np.empty((0, 0))
+        numbers = lambda: [number for number, line in enumerate(lines, first) if line.strip()]
+        if rows.shape != (len(filled), self.columns):
+            rows = np.array([*map(self._row, numbers(), filled)])
+        block, sound = self._cast(rows)
+        if not sound.all():
+            raise InputError(f"{self.path}, line {numbers()[np.argmin(sound)]} {self._unsound()}")
+        return block
+
+    def _row(self, number: int, line: str) -> list[float | None]:
+        cells = line.strip("\r\n").split(",")
+        if len(cells) != self.columns:
+            raise InputError(f"{self.path}, line {number}: expected {self.columns} column(s); got {len(cells)}.")
+        row = [*map(_number, cells)]
+        if None in row:
+            raise InputError(f"{self.path}, line {number}: {cells[row.index(None)][:40]!r} is not a number.")
+        return row
+
+    def _cast(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A copy of type `dtype`, and which of its rows are finite."""
+        with np.errstate(over="ignore"):
+            block = np.array(rows, self.dtype)
+        return block, np.asarray(np.isfinite(block).all(axis=1))
+
+    def _unsound(self) -> str:
+        return f"holds NaN, an infinity or a number too large for {self.dtype}; correct it or leave it out."
 
 
-def _read_npy(path: Path) -> np.ndarray:
+def write_rows(
+    path: Path, blocks: Iterable[np.ndarray], *, names: Sequence[str], shape: tuple[int, ...], dtype: Any
+) -> None:
+    """Writes blocks that together have the given shape to a .npy or .csv file, which appears whole or not at all."""
+    with atomic_file(path) as file:
+        if path.suffix.lower() == ".npy":
+            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for block in blocks:
+                file.write(np.ascontiguousarray(block, dtype).tobytes())
+        else:
+            file.write((",".join(names) + "\n").encode())
+            line = ",".join(["%.9g"] * len(names)) + "\n"
+            for block in blocks:
+                file.write((line * len(block) % tuple(block.ravel().tolist())).encode())
+
+
+def _without_header(lines: list[str]) -> bool:
+    """Blanks the first line that has text if it is a header, one without any number; whether there was such a line."""
+    for i, line in enumerate(lines):
+        if line.strip():
+            cells = line.split(",")
+            if any(cell.strip() for cell in cells) and all(_number(cell) is None for cell in cells):
+                lines[i] = ""
+            return True
+    return False
+
+
+def _number(cell: str) -> float | None:
     try:
-        points = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path} cannot be read as a .npy file ({error}).") from error
-    if not isinstance(points, np.ndarray) or points.dtype.kind not in "fiub":
-        raise InputError(f"{path} must hold an array of numbers; got {getattr(points, 'dtype', type(points))}.")
-    return np.atleast_2d(points).astype(np.float64)
-
-
-def _read_csv(path: Path) -> np.ndarray:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file in UTF-8 ({error}).") from error
-    rows = [(number, line.split(",")) for number, line in enumerate(lines, start=1) if line.strip()]
-    if rows and not _is_numeric(rows[0][1]):
-        rows = rows[1:]
-    if not rows:
-        raise InputError(f"{path} has no rows.")
-    width = len(rows[0][1])
-    return np.array([_numbers(path, number, cells, width) for number, cells in rows])
-
-
-def _is_numeric(cells: list[str]) -> bool:
-    try:
-        [float(cell) for cell in cells]
+        return float(cell)
     except ValueError:
-        return False
-    return True
-
-
-def _numbers(path: Path, line: int, cells: list[str], width: int) -> list[float]:
-    if len(cells) != width:
-        raise InputError(f"{path}, line {line}: {len(cells)} columns; the lines before have {width}.")
-    try:
-        return [float(cell) for cell in cells]
-    except ValueError as error:
-        raise InputError(f"{path}, line {line}: {error}.") from error
+        return None

@@ -1,5 +1,6 @@
 """Where training gets its batches: every batch is a function of (seed, step), so that a run can go on exactly."""
 
+from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from ffjord.data.toys import Draw
 
 _TRAIN, _VALIDATION, _TEST, _SHUFFLE = range(4)
+_BLOCK = 100_000
 
 
 @runtime_checkable
@@ -22,6 +24,13 @@ class Source(Protocol):
 
     def validation(self) -> np.ndarray: ...
 
+    @property
+    def num_test(self) -> int: ...
+
+    def test_blocks(self, limit: int | None = None) -> Iterator[np.ndarray]:
+        """The test points, or the first so many, in blocks that need not be in memory all at once."""
+        ...
+
     def test(self, limit: int | None = None) -> np.ndarray: ...
 
 
@@ -30,7 +39,11 @@ class FreshSamples:
 
     def __init__(self, draw: Draw, *, batch_size: int, seed: int, num_validation: int = 4096, num_test: int = 100_000):
         self.draw, self.batch_size, self.seed = draw, batch_size, seed
-        self.num_validation, self.num_test = num_validation, num_test
+        self.num_validation, self._num_test = num_validation, num_test
+
+    @property
+    def num_test(self) -> int:
+        return self._num_test
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -43,7 +56,12 @@ class FreshSamples:
         return self._points(self.num_validation, _VALIDATION, 0)
 
     def test(self, limit: int | None = None) -> np.ndarray:
-        return self._points(self.num_test, _TEST, 0)[:limit]
+        return np.concatenate([*self.test_blocks(limit)])
+
+    def test_blocks(self, limit: int | None = None) -> Iterator[np.ndarray]:
+        wanted = self.num_test if limit is None else min(limit, self.num_test)
+        for start in range(0, wanted, _BLOCK):
+            yield self._points(min(_BLOCK, self.num_test - start), _TEST, start // _BLOCK)[: wanted - start]
 
     def _points(self, n: int, stream: int, index: int) -> np.ndarray:
         rng = np.random.default_rng([self.seed, stream, index])
@@ -75,6 +93,13 @@ class Rows:
 
     def test(self, limit: int | None = None) -> np.ndarray:
         return self._test[:limit]
+
+    def test_blocks(self, limit: int | None = None) -> Iterator[np.ndarray]:
+        yield self._test[:limit]
+
+    @property
+    def num_test(self) -> int:
+        return len(self._test)
 
     def _order(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, _SHUFFLE, epoch]).permutation(len(self.train))
