@@ -1,6 +1,5 @@
 """Runs that are stopped, killed, damaged or fail: they go on exactly, or say clearly why not."""
 
-import contextlib
 import dataclasses
 import json
 import multiprocessing
@@ -63,14 +62,14 @@ def quick():
         yield
 
 
-def child(folder: str, words: list[str], real: bool) -> None:
+def child(folder: str, words: list[str], real: bool, environment: dict[str, str]) -> None:
     """A program of its own: one command, its output in a file, its compiled programs shared with the others."""
-    os.environ["FFJORD_CACHE"] = f"{folder}/cache"
+    os.environ |= {"FFJORD_CACHE": f"{folder}/cache"} | environment
+    os.dup2(os.open(f"{folder}/output", os.O_WRONLY | os.O_APPEND | os.O_CREAT), 1)
+    os.dup2(1, 2)
     if not real:
         use_quick_flow(pytest.MonkeyPatch())
-    with open(f"{folder}/output", "a") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-        code = main(words)
-    sys.exit(code)
+    sys.exit(main(words))
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +89,8 @@ def folder(tmp_path_factory) -> Path:
 def start(programs, folder):
     """Starts `ffjord WORDS` in a process of its own."""
 
-    def launch(*words: object, real: bool = False):
-        process = programs.Process(target=child, args=(str(folder), [*map(str, words)], real))
+    def launch(*words: object, real: bool = False, environment: dict[str, str] | None = None):
+        process = programs.Process(target=child, args=(str(folder), [*map(str, words)], real, environment or {}))
         process.start()
         return process
 

@@ -31,6 +31,10 @@ class StorageError(Answer, RuntimeError):
     """A run directory can no longer be written; what was saved before is whole."""
 
 
+class PeerError(Answer, RuntimeError):
+    """Another process of a distributed run is gone."""
+
+
 class Interrupted(Answer, RuntimeError):
     """Training was asked to stop by a signal, and has saved its state."""
 

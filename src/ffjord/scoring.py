@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from ffjord import devices
 from ffjord.errors import SolveError
 from ffjord.flow import Flow
 from ffjord.solve import MESSAGES, OK
@@ -89,15 +90,16 @@ def score_blocks(
     """
     if n < 1:
         raise ValueError("there must be at least one row to score; got none.")
-    chunk, done = _size(n, chunk), 0
+    chunk, done, flow = _size(n, chunk), 0, devices.copied(flow)
     for rows in _regrouped(blocks, chunk):
         padded = np.concatenate([rows, np.repeat(rows[-1:], chunk - len(rows), axis=0)])
-        density = flow.density(padded, key=None if key is None else jax.random.fold_in(key, done))
+        chunk_key = None if key is None else devices.copied(jax.random.fold_in(key, done))
+        density = flow.density(devices.split(padded), key=chunk_key)
         report = density.report
-        _check(np.asarray(report.outcome), done, done + len(rows))
+        _check(devices.fetch(report.outcome), done, done + len(rows))
         done += len(rows)
-        costs = [float(np.mean(cost)) for cost in (report.nfe, report.accepted, report.rejected)]
-        yield Scores(np.asarray(density.log_prob)[: len(rows)], *costs)
+        costs = [float(np.mean(devices.fetch(cost))) for cost in (report.nfe, report.accepted, report.rejected)]
+        yield Scores(devices.fetch(density.log_prob)[: len(rows)], *costs)
         if progress is not None:
             progress(done, n)
 
@@ -115,7 +117,7 @@ def sample_blocks(
 
 def _size(n: int, chunk: int | None = None) -> int:
     """Rows a chunk: where there are few rows, the next power of two, at least 16, so that there are few shapes."""
-    return min(chunk or CHUNK, max(16, 1 << (n - 1).bit_length()))
+    return devices.padded_size(min(chunk or CHUNK, max(16, 1 << (n - 1).bit_length())))
 
 
 def _regrouped(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:

@@ -76,4 +76,6 @@ def _help() -> str:
 
 def _complain(message: str, code: int = 2) -> int:
     print(f"ffjord: {message}", file=sys.stderr)
+    if "ffjord.devices" in sys.modules:
+        return sys.modules["ffjord.devices"].leave(code)
     return code

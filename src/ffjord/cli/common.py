@@ -1,6 +1,9 @@
 """What several commands share."""
 
+import os
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -15,6 +18,34 @@ RunPath = Annotated[
     tyro.conf.Positional,
     tyro.conf.arg(metavar="RUN", help="A run directory, or pretrained/NAME for a packaged model."),
 ]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Work shared by several processes, each with its own devices."""
+
+    distributed: bool = False
+    """Join the other processes of a job of Slurm, Open MPI or Kubernetes."""
+    coordinator: str | None = None
+    """Join by hand: ADDRESS:PORT of process 0, the same for all."""
+    num_processes: int | None = None
+    """How many processes there are."""
+    process_id: int | None = None
+    """Number of this process, from 0; process 0 writes."""
+    peer_minutes: float = 5.0
+    """How long to wait for the others."""
+
+    def join(self) -> None:
+        """Joins the others if that is wanted; all but the first process are silent from then on."""
+        if not self.peer_minutes > 0:
+            raise InputError(f"--peer-minutes must be positive; got {self.peer_minutes}.")
+        if not self.distributed and all(x is None for x in (self.coordinator, self.num_processes, self.process_id)):
+            return
+        from ffjord import devices
+
+        devices.connect(self.coordinator, self.num_processes, self.process_id, seconds=60 * self.peer_minutes)
+        if not devices.is_writer():
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def parse(kind: type[T], argv: Sequence[str], name: str, examples: str, default: T | None = None) -> T:

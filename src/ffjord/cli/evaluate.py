@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ffjord.cli.common import RunPath, parse, print_table
+from ffjord.cli.common import Cluster, RunPath, parse, print_table
 from ffjord.errors import InputError
 from ffjord.progress import rows_bar
 from ffjord.runs import Run, write_json
@@ -25,17 +25,22 @@ class Arguments:
     """Use only the first so many test points."""
     out: Path | None = None
     """Where to write the results; results.json in the run if not given."""
+    cluster: Cluster = field(default_factory=Cluster)
 
 
 def main(argv: Sequence[str]) -> int:
-    from ffjord import compilation_cache
+    from ffjord import compilation_cache, devices
 
     given = parse(Arguments, argv, "evaluate", _EXAMPLES)
     if given.limit is not None and given.limit < 2:
         raise InputError(f"--limit must be at least 2; got {given.limit}.")
+    given.cluster.join()
     compilation_cache.enable()
     run = Run.open(given.run)
-    results = evaluate(run, given.limit)
+    with devices.together():
+        results = evaluate(run, given.limit)
+    if not devices.is_writer():
+        return 0
     print_table(_shown(run, results), title=f"{run.experiment.name} ({given.run})")
     return _write(given.out or run.results, results, required=given.out is not None)
 

@@ -17,6 +17,7 @@ class TrainingDisplay:
         self.best = float("inf")
         self.began = self.printed_at = time.monotonic()
         self.first_step: int | None = None
+        self.printed: int | None = None
         self.bar = _bar() if sys.stderr.isatty() else None
 
     def __enter__(self) -> "TrainingDisplay":
@@ -30,7 +31,7 @@ class TrainingDisplay:
     def __exit__(self, *_: Any) -> None:
         if self.bar is not None:
             self.bar.stop()
-        elif self.known:
+        elif self.known.get("step") != self.printed:
             print(self._line(), flush=True)
 
     def tell(self, text: str) -> None:
@@ -51,7 +52,7 @@ class TrainingDisplay:
             self.bar.update(self.task, completed=row["step"], description=self._figures())
         elif time.monotonic() - self.printed_at > self.every_seconds:
             print(self._line(), flush=True)
-            self.printed_at = time.monotonic()
+            self.printed_at, self.printed = time.monotonic(), row["step"]
 
     def _figures(self) -> str:
         parts = [f"loss {self.known['loss']:.4f}" if "loss" in self.known else ""]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ffjord.cli.common import RunPath, parse
+from ffjord.cli.common import Cluster, RunPath, parse
 from ffjord.errors import InputError
 from ffjord.experiments import SolveConfig, TrainConfig, find
 from ffjord.runs import Run
@@ -27,6 +27,7 @@ class Arguments:
     run: RunPath
     solve: SolveConfig
     train: TrainConfig
+    cluster: Cluster
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,11 +35,12 @@ def main(argv: Sequence[str]) -> int:
     from ffjord.cli.train import check_settings, train_and_tell
 
     run = _run(argv)
-    default = Arguments(Path(argv[0]) if run else Path("RUN"), *_settings(run))
+    default = Arguments(Path(argv[0]) if run else Path("RUN"), *_settings(run), Cluster())
     given = parse(Arguments, argv, "resume", _EXAMPLES, default)
     if run is None:
         raise InputError("name the run directory first: `ffjord resume runs/toy/pinwheel`.")
     experiment = dataclasses.replace(run.experiment, solve=given.solve, train=given.train)
+    given.cluster.join()
     compilation_cache.enable()
     if experiment != run.experiment:
         check_settings(experiment, run.path)

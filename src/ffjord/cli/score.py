@@ -1,12 +1,12 @@
 """`ffjord score`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tyro
 
-from ffjord.cli.common import RunPath, new_file, parse
+from ffjord.cli.common import Cluster, RunPath, new_file, parse
 from ffjord.progress import rows_bar
 from ffjord.runs import Run
 
@@ -26,22 +26,26 @@ class Arguments:
     """File to write: .csv or .npy."""
     overwrite: bool = False
     """Replace an existing file."""
+    cluster: Cluster = field(default_factory=Cluster)
 
 
 def main(argv: Sequence[str]) -> int:
-    from ffjord import compilation_cache
+    from ffjord import compilation_cache, devices
 
     given = parse(Arguments, argv, "score", _EXAMPLES)
     path = new_file(given.out, (".csv", ".npy"), overwrite=given.overwrite)
     run = Run.open(given.run)
+    given.cluster.join()
     compilation_cache.enable()
-    print(f"{_score(run, given.points, path)} log-densities written to {path}")
+    with devices.together():
+        print(f"{_score(run, given.points, path)} log-densities written to {path}")
     return 0
 
 
 def _score(run: Run, points: Path, out: Path) -> int:
     import jax
 
+    from ffjord import devices
     from ffjord.data.points import PointsFile, write_rows
     from ffjord.scoring import score_blocks
 
@@ -51,5 +55,7 @@ def _score(run: Run, points: Path, out: Path) -> int:
     with rows_bar("scoring") as progress:
         scores = score_blocks(flow, file.blocks(), len(file), progress=progress, key=key)
         log_prob = (piece.log_prob for piece in scores)
+        if not devices.is_writer():
+            return sum(map(len, log_prob))
         write_rows(out, log_prob, names=["log_prob"], shape=(len(file),), dtype=flow.dtype)
     return len(file)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from ffjord.cli.common import parse
+from ffjord.cli.common import Cluster, parse
 from ffjord.cli.progress import TrainingDisplay
 from ffjord.errors import InputError
 from ffjord.experiments import DataConfig, Experiment, ModelConfig, SolveConfig, TrainConfig, find
@@ -17,7 +17,8 @@ _EXAMPLES = """\
   ffjord train toy/pinwheel
   ffjord train toy/8gaussians --out runs/mine --seed 1 --max-minutes 5
   ffjord train toy/moons --hidden 128 128 --divergence hutchinson --rtol 1e-3 --atol 1e-3
-  ffjord train toy/picture --image cat.png"""
+  ffjord train toy/picture --image cat.png
+  srun ffjord train toy/rings --distributed"""
 
 
 @dataclass(frozen=True)
@@ -34,29 +35,30 @@ class Arguments:
     model: ModelConfig
     solve: SolveConfig
     train: TrainConfig
+    cluster: Cluster
 
 
 def main(argv: Sequence[str]) -> int:
     experiment = _experiment(argv)
-    default = Arguments(
-        experiment.name, None, experiment.seed, experiment.data, experiment.model, experiment.solve, experiment.train
-    )
+    configs = (experiment.data, experiment.model, experiment.solve, experiment.train)
+    default = Arguments(experiment.name, None, experiment.seed, *configs, Cluster())
     given = parse(Arguments, argv, "train", _EXAMPLES, default)
     settings = {name: getattr(given, name) for name in ("seed", "data", "model", "solve", "train")}
     experiment = dataclasses.replace(experiment, **settings)
     path = given.out or Path("runs") / experiment.name
-    return start(path, experiment)
+    return start(path, experiment, given.cluster)
 
 
-def start(path: Path, experiment: Experiment) -> int:
+def start(path: Path, experiment: Experiment, cluster: Cluster) -> int:
     """Checks all settings, makes the run directory, trains."""
-    from ffjord import compilation_cache
+    from ffjord import compilation_cache, devices
 
+    cluster.join()
     compilation_cache.enable()
     check_settings(experiment)
-    run = Run.create(path, experiment)
+    made = devices.from_writer(lambda: Run.create(path, experiment).experiment.to_dict())
     print(f"{experiment.name}: {experiment.summary}; into {path}")
-    return train_and_tell(run)
+    return train_and_tell(Run(path, Experiment.from_dict(made)))
 
 
 def train_and_tell(run: Run, experiment: Experiment | None = None) -> int:
@@ -84,11 +86,13 @@ def _experiment(argv: Sequence[str]) -> Experiment:
 
 def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
     """Builds data and model once, so that a wrong setting is named before anything is written."""
+    from ffjord import devices
     from ffjord.experiments.build import build_flow, build_source
     from ffjord.training.loop import check
 
     try:
         check(experiment.train)
+        devices.check_batch(experiment.train.batch_size)
         source = build_source(experiment, folder=folder)
         flow = build_flow(experiment, source)
         _trace(flow, source)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from ffjord import devices
 from ffjord.data.source import Source
 from ffjord.errors import TrainingError
 from ffjord.experiments.config import TrainConfig
@@ -79,11 +80,14 @@ def train(
     steps = compile_steps(objective, optimizer(config), config.average)
     count = math.gcd(config.steps_per_call, config.validate_every, config.steps)  # one shape, so one compilation
     key = jax.random.key(seed)
-    while int(state.step) < config.steps and not _finished(state, config) and not stop():
+    stopped = False
+    while int(state.step) < config.steps and not _finished(state, config) and not stopped:
         began, first = time.perf_counter(), int(state.step)
-        state, metrics = steps(state, source.batches(first, count), key)
+        batches = devices.split(source.batches(first, count), axis=1)
+        state, metrics = steps(devices.copied(state), batches, devices.copied(key))
         metrics = {name: np.asarray(values) for name, values in metrics.items()}
-        state = replace(state, seconds=float(state.seconds) + time.perf_counter() - began)
+        elapsed, stopped = devices.agree(time.perf_counter() - began, stop())
+        state = replace(state, seconds=float(state.seconds) + elapsed)
         recorder.steps(_rows(first, metrics, float(state.seconds)))
         if int(state.failures) >= config.max_failures:
             state = _go_back(state, config, recorder, _reason(metrics))
@@ -125,7 +129,7 @@ def _validate(
         state = _maybe_drop(state, config)
     if math.isfinite(figures["loss"]):
         state = replace(state, good=(state.model, state.optimizer, state.average))
-    state = replace(state, seconds=float(state.seconds) + time.perf_counter() - began)
+    state = replace(state, seconds=float(state.seconds) + devices.agree(time.perf_counter() - began, False)[0])
     row = {"step": int(state.step)} | {f"validation_{name}": value for name, value in figures.items()}
     recorder.validated(row | {"seconds": round(float(state.seconds), 3)}, state, improved)
     return state

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ffjord import devices
 from ffjord.arrays import save_arrays
 from ffjord.data.source import Source
 from ffjord.errors import Interrupted, SolveError, StorageError, TrainingError
@@ -18,7 +19,7 @@ from ffjord.runs import Run
 from ffjord.scoring import score
 from ffjord.training.checkpoint import Checkpoints
 from ffjord.training.interruption import Interruption
-from ffjord.training.loop import initial_state, train
+from ffjord.training.loop import Silent, initial_state, train
 from ffjord.training.recorder import RunRecorder, Show, cut_metrics
 from ffjord.training.state import TrainState
 
@@ -38,18 +39,13 @@ def train_run(
     state is saved; steps that fail for good are a `TrainingError`, a disk that takes no more is a `StorageError`. After
     each of them, and after a kill, `ffjord resume` goes on.
     """
-    with run.locked(), _way_on(run), Interruption(tell) as interruption:
-        changed = run.change(experiment) if experiment is not None else {}
-        config, seed = run.experiment.train, run.experiment.seed
-        state = initial_state(build_flow(run.experiment, source), source, config, seed=seed)
-        checkpoints = Checkpoints(run.checkpoints, warn=tell)
-        state = checkpoints.restore(state) or state
-        _prepare(run, state)
-        with _recording(run, checkpoints, show) as recorder:
-            if changed:
-                recorder.event({"step": int(state.step), "event": "settings changed", **changed})
-            stop = lambda: bool(interruption)
-            validate = _validation(source, seed)
+    experiment = experiment or run.experiment
+    config, seed = experiment.train, experiment.seed
+    with _way_on(run), devices.together(), Interruption(tell) as interruption:
+        devices.check_batch(config.batch_size)
+        blank = initial_state(build_flow(experiment, source), source, config, seed=seed)
+        with _desk(run, experiment, blank, show, tell) as (state, recorder):
+            validate, stop = _validation(source, seed), lambda: bool(interruption)
             try:
                 state = train(state, source, likelihood, validate, config, seed=seed, recorder=recorder, stop=stop)
             except TrainingError as error:
@@ -63,6 +59,36 @@ def train_run(
             interruption.signal,
         )
     return state
+
+
+class _Elsewhere(Silent):
+    """The recorder of processes that do not write."""
+
+    def save(self, state: TrainState) -> None: ...
+
+
+@contextlib.contextmanager
+def _desk(
+    run: Run, experiment: Experiment, blank: TrainState, show: Show, tell: Callable[[str], None]
+) -> Iterator[tuple[TrainState, RunRecorder | _Elsewhere]]:
+    """The state to go on from, and a recorder: the writer's holds lock, checkpoints and metrics."""
+    with contextlib.ExitStack() as stack:
+        made: list[Any] = []
+
+        def sit_down() -> None:
+            stack.enter_context(run.locked())
+            changed = run.change(experiment)
+            checkpoints = Checkpoints(run.checkpoints, warn=tell)
+            state = checkpoints.restore(blank) or blank
+            _prepare(run, state)
+            recorder = stack.enter_context(_recording(run, checkpoints, show))
+            if changed:
+                recorder.event({"step": int(state.step), "event": "settings changed", **changed})
+            made.extend([state, recorder])
+
+        devices.from_writer(sit_down)
+        state, recorder = made or (blank, _Elsewhere())
+        yield devices.arrays_from_writer(state), recorder
 
 
 def _prepare(run: Run, state: TrainState) -> None:

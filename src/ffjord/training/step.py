@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from ffjord import devices
 from ffjord.objectives import Objective
 from ffjord.parameters import backward_nfe, trainable
 from ffjord.training.state import TrainState, replace
@@ -47,7 +48,7 @@ def compile_steps(objective: Objective, rule: optax.GradientTransformation, aver
             return eqx.filter(state, eqx.is_array), metrics
 
         arrays, metrics = jax.lax.scan(body, arrays, batches)
-        return eqx.combine(arrays, static), metrics
+        return eqx.combine(devices.copied(arrays), static), devices.copied(metrics)
 
     return steps
 
