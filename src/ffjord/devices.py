@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import ffjord.errors as errors
@@ -138,7 +139,7 @@ def copied(tree: T) -> T:
     everywhere = NamedSharding(_mesh(), PartitionSpec())
 
     def copy(leaf: Any) -> Any:
-        if isinstance(leaf, jax.core.Tracer):
+        if isinstance(leaf, Tracer):
             return jax.lax.with_sharding_constraint(leaf, everywhere)
         if isinstance(leaf, jax.Array) and leaf.sharding == everywhere:
             return leaf

@@ -69,10 +69,15 @@ class Checkpoints:
             )
         return None
 
-    def close(self) -> None:
+    def wait(self) -> None:
         """Waits until everything is written."""
         with _told("the last checkpoint could not be written"):
             self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits until everything is written, and ends."""
+        self.wait()
+        with _told("the checkpoints could not be closed"):
             self._manager.close()
             self._reader.close()
 

@@ -15,7 +15,7 @@ from ffjord.training.state import TrainState
 
 Show = Callable[[dict[str, Any]], None]
 
-_PATIENCE = 200
+_PATIENCE = 400
 """A new best is saved when this many times what the last save held training up has passed since: few bests in a row
 are one checkpoint, and saving (in all about four times what it holds up) stays below 2% of the time."""
 
