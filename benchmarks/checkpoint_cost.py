@@ -57,7 +57,7 @@ def main() -> None:
             "# What checkpoints cost",
             "",
             f"`python benchmarks/checkpoint_cost.py --steps {given.steps}` on {machine}: {given.steps} steps of "
-            f"toy/8gaussians with the usual checkpoints, {total:.0f} s after compilation, {len(meter.whole)} checkpoints.",
+            f"toy/8gaussians with the usual {len(meter.whole)} checkpoints, {total:.0f} s after compilation.",
             "",
             f"- training is held up: {share(meter.held_up)}",
             f"- all work, were none of it in the background: {share(meter.whole)}",
