@@ -225,7 +225,7 @@ def test_a_table_is_scored_or_refused(fitted, x):
         assert np.all(np.isfinite(scores[near]))
 
 
-COUNTS = [-1, 0, 1, 3, 16, 17, True, 2.0, 2.5, "3", None, np.int64(3), np.float32(3), [2], np.array(2), np.array([2])]
+COUNTS = [-1, 0, 1, 3, 15, 16, True, 2.0, 2.5, "3", None, np.int64(3), np.float32(3), [2], np.array(2), np.array([2])]
 SEEDS = [None, 0, 1, -1, 2**31, 2**32 - 1, 2**32, 2**70, 1.5, "x", np.int64(4), np.random.RandomState(0), [1, 2], True]
 
 
@@ -388,9 +388,9 @@ def mostly(sound: st.SearchStrategy, odd: list) -> st.SearchStrategy:
 
 @fuzz(
     50,
-    n=mostly(st.integers(1, 40).map(str), ODD_NUMBERS),
+    n=mostly(st.integers(1, 40 if EXAMPLES else 16).map(str), ODD_NUMBERS),
     seed=mostly(st.integers(0, 99).map(str), ODD_NUMBERS),
-    out=mostly(st.sampled_from(["x.npy"] * 5 + ["x.csv"] * 5 + ["x.png"]), ODD_NAMES),
+    out=mostly(st.sampled_from(["x.npy"] * 5 + ["x.csv"] * 5 + ["x.png"] * bool(EXAMPLES)), ODD_NAMES),
     more=mostly(st.just([]), [["--overwrite"], ["--bogus"], ["x"]]),
 )
 def test_sampling_works_or_is_refused(run, n, seed, out, more):
