@@ -4,8 +4,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 DEMO_STEPS ?= 1000
+FUZZ ?= 2000
 
-.PHONY: help setup demo test test-all lint format toys clean
+.PHONY: help setup demo test test-all fuzz lint format toys clean
 
 help:  ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +30,9 @@ test: $(READY)  ## Run the tests
 
 test-all: $(READY)  ## Run the tests, the slow ones too
 	$(BIN)/python -m pytest -m ''
+
+fuzz: $(READY)  ## Try thousands of odd inputs, new ones every time (about ten minutes)
+	FFJORD_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/test_fuzz.py -n 0 --hypothesis-show-statistics
 
 toys: $(READY)  ## Train and draw all toys again: results/ and pretrained/ (about an hour)
 	$(BIN)/python scripts/toys.py

@@ -132,7 +132,7 @@ def test_samples_follow_their_seed(fitted):
     np.testing.assert_array_equal(same, fitted.sample(5, random_state=np.random.RandomState(3)))
     assert not np.array_equal(same, fitted.sample(5, random_state=4))
     assert not np.array_equal(fitted.sample(5), fitted.sample(5))
-    with pytest.raises(ValueError, match="n_samples must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="n_samples must be a whole number and at least 1; got 0"):
         fitted.sample(0)
 
 
@@ -225,12 +225,23 @@ def test_few_rows(n):
         ([["a", "b"], ["c", "d"]], ValueError, "could not convert string to float"),
         (csr_array(table()), TypeError, "Sparse data was passed"),
         (table() * [1, 0, 1] + 0.1, ValueError, r"constant columns \(1\).*no density"),
+        (np.ma.masked_array(table(), table() > 1), InputError, "masked entries, which are missing values"),
+        (np.array([[1, 2], [3, 10**400]], dtype=object), InputError, "too large for float64"),
+        (np.array([[0.0], [1e308]]), ValueError, "beyond ±1e.306"),
         (np.full((5, 2), 1e300), ValueError, r"constant columns \(0, 1\)"),
     ],
 )
 def test_unusable_tables(x, error, message):
     with pytest.raises(error, match=message):
         tiny().fit(x)
+
+
+def test_a_mask_that_hides_nothing_changes_nothing(fitted):
+    x = np.ma.masked_array(table(), False)
+    np.testing.assert_array_equal(fitted.score_samples(x), fitted.score_samples(table()))
+    x[3, 1] = np.ma.masked
+    with pytest.raises(InputError, match="masked entries"):
+        fitted.score_samples(x)
 
 
 def test_constant_columns_are_named(columns):
@@ -284,6 +295,8 @@ def test_unfitted(use):
     [
         {"hidden": "large"},
         {"hidden": 64},
+        {"hidden": b"64"},
+        {"hidden": {}},
         {"hidden": (0,)},
         {"layer": "no"},
         {"nonlinearity": "no"},
@@ -301,6 +314,11 @@ def test_unfitted(use):
         {"divergence": "no"},
         {"test_rtol": 0.0},
         {"max_minutes": 0},
+        {"max_minutes": "1"},
+        {"steps": 2.5},
+        {"end_time": 10**400},
+        {"learning_rate": float("nan")},
+        {"nonlinearity": ["tanh"]},
     ],
 )
 def test_senseless_parameters(params):

@@ -144,6 +144,8 @@ def test_other_bad_files_are_named(tmp_path):
     np.save(tmp_path / "rowless.npy", np.zeros((0, 2)))
     np.save(tmp_path / "cut.npy", np.zeros((100, 2)))
     (tmp_path / "cut.npy").write_bytes((tmp_path / "cut.npy").read_bytes()[:-1])
+    header = (tmp_path / "cut.npy").read_bytes()[:128]
+    (tmp_path / "header.npy").write_bytes(header.replace(b"{", b" ") + bytes(1600))
     np.save(tmp_path / "words.npy", np.array([["a", "b"]]))
     np.save(tmp_path / "complex.npy", np.ones((3, 2), complex))
     np.save(tmp_path / "objects.npy", np.array([[{}, None]], dtype=object), allow_pickle=True)
@@ -152,7 +154,7 @@ def test_other_bad_files_are_named(tmp_path):
     (tmp_path / "points.txt").write_text("1,2")
     (tmp_path / "folder.csv").mkdir()
     names = "latin.csv empty.npy short.npy rowless.npy cut.npy words.npy complex.npy objects.npy archive.npy points.txt"
-    for name in [*names.split(), "folder.csv", "missing.csv"]:
+    for name in [*names.split(), "header.npy", "folder.csv", "missing.csv", "x" * 300 + ".csv"]:
         with pytest.raises(InputError, match=name):
             PointsFile(tmp_path / name, columns=2)
 

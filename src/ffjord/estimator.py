@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import numbers
 import operator
 import warnings
 import zipfile
@@ -34,6 +35,9 @@ from ffjord.training.state import start
 
 _FORMAT = "ffjord estimator 1"
 _TYPES = [np.dtype(code) for code in "dfe?bhilqBHILQ"]  # scored without a copy of the whole table
+_REAL = "end_time learning_rate weight_decay validation_fraction rtol atol test_rtol test_atol".split()
+_OPTIONAL = ["average", "patience", "max_minutes"]
+_LARGEST = 1e306  # leaves room for samples a hundred standard deviations away
 _FAR = 1e30  # standard deviations; squared it is beyond float32, so the log-density is -inf there and further out
 
 
@@ -134,7 +138,8 @@ class FFJORD(DensityMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> "FFJORD":
         """Learns the density of the rows of X, shape (n, D), n ≥ 2. `y` is ignored."""
-        rows = np.asarray(validate_data(self, X, dtype=np.float64, ensure_min_samples=2))
+        self._check_types()
+        rows = self._rows(X, dtype=np.float64, ensure_min_samples=2)
         mean, scale = _statistics(rows, getattr(self, "feature_names_in_", None))
         log_scale = float(np.sum(np.log(scale)))
         rng = check_random_state(self.random_state)
@@ -172,7 +177,7 @@ class FFJORD(DensityMixin, BaseEstimator):
         deviations, where float32 ends, it is -inf.
         """
         check_is_fitted(self, "flow_")
-        rows = np.asarray(validate_data(self, X, dtype=_TYPES, reset=False))
+        rows = self._rows(X, dtype=_TYPES, reset=False)
         n, parts = len(rows), (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
         blocks = (_standardized(part, self.mean_, self.scale_) for part in parts)
         with rows_bar("scoring") if self.verbose else nullcontext() as progress:
@@ -186,9 +191,7 @@ class FFJORD(DensityMixin, BaseEstimator):
     def sample(self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None) -> np.ndarray:
         """Draws rows from the density: shape (n_samples, D), float64, new ones at every call without `random_state`."""
         check_is_fitted(self, "flow_")
-        n = operator.index(n_samples)
-        if n < 1:
-            raise ValueError(f"n_samples must be at least 1; got {n_samples}.")
+        n = _whole("n_samples", n_samples)
         key = jax.random.key(int(check_random_state(random_state).randint(np.iinfo(np.int32).max)))
         return np.concatenate([self.mean_ + self.scale_ * z for z in sample_blocks(self.flow_, n, key=key)])
 
@@ -236,13 +239,35 @@ class FFJORD(DensityMixin, BaseEstimator):
             raise InputError(f"{path} is not a saved FFJORD estimator, or of another version ({error!r}).") from error
         return estimator
 
+    def _rows(self, X: Any, **checks: Any) -> np.ndarray:
+        """The table, as scikit-learn's conventions want it; a masked entry is a missing value, and refused."""
+        if np.ma.is_masked(X):
+            raise InputError("X has masked entries, which are missing values; fill them in or leave their rows out.")
+        try:
+            return np.asarray(validate_data(self, X, **checks))
+        except OverflowError as error:
+            raise InputError(f"X holds a number that is too large for float64 ({error}).") from error
+
+    def _check_types(self) -> None:
+        """Refuses parameters of the wrong kind; ranges and names are checked where they are used."""
+        for name in ("layer", "nonlinearity", "method", "divergence"):
+            if not isinstance(getattr(self, name), str):
+                raise InputError(f"{name} must be a name; got {getattr(self, name)!r}.")
+        for name in ("flows", "steps", "batch_size"):
+            _whole(name, getattr(self, name))
+        for name in (*_REAL, *_OPTIONAL):
+            value, optional = getattr(self, name), name in _OPTIONAL
+            sound = optional if value is None else _is_real(value)
+            if not sound:
+                raise InputError(f"{name} must be a number{' or None' if optional else ''}; got {value!r}.")
+
     def _configs(self, n: int, dim: int) -> tuple[ModelConfig, SolveConfig, TrainConfig]:
         """The settings for n training rows of `dim` columns."""
         width = min(max(64, 4 * dim), 256)
         hidden = (width, width) if isinstance(self.hidden, str) and self.hidden == "auto" else self.hidden
-        if isinstance(hidden, str) or not np.iterable(hidden):
+        if not isinstance(hidden, list | tuple | np.ndarray):
             raise ValueError(f'hidden must be "auto" or a sequence of widths such as (64, 64); got {self.hidden!r}.')
-        model = self._config(ModelConfig, hidden=tuple(operator.index(width) for width in hidden))
+        model = self._config(ModelConfig, hidden=tuple(_whole("hidden", width) for width in hidden))
         solve = self._config(SolveConfig, test_divergence="closed-form" if len(model.hidden) <= 2 else "exact")
         batch_size = min(self.batch_size, 1 << (n.bit_length() - 1))  # a power of two: folds share a compilation
         return model, solve, self._config(TrainConfig, batch_size=batch_size, validate_every=50, drops=1)
@@ -252,6 +277,25 @@ class FFJORD(DensityMixin, BaseEstimator):
         names = {field.name for field in dataclasses.fields(kind)}
         params = {name: value for name, value in self.get_params().items() if name in names}
         return kind(**params | fields)
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number, at least 1."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise InputError(f"{name} must be a whole number and at least 1; got {value!r}.")
+    return number
+
+
+def _is_real(value: Any) -> bool:
+    """Whether it is a number that float64 can hold."""
+    try:
+        return isinstance(value, numbers.Real) and not np.isnan(float(value))
+    except OverflowError:
+        return False
 
 
 class _History:
@@ -286,6 +330,8 @@ def _statistics(rows: np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray,
 
     The columns are scaled by powers of two, which rounds nothing, so that no square over- or underflows.
     """
+    if np.max(np.abs(rows)) > _LARGEST:
+        raise ValueError(f"X holds numbers beyond ±{_LARGEST:g}, so that samples would overflow; change its units.")
     exponent = np.frexp(np.max(np.abs(rows), axis=0))[1]
     unit = np.ldexp(rows, -exponent)
     mean, scale = np.ldexp(unit.mean(axis=0), exponent), np.ldexp(unit.std(axis=0), exponent)

@@ -60,13 +60,23 @@ def new_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> Path:
     """Checks, before any work, that an output file can be written without losing another."""
     if path.suffix.lower() not in suffixes:
         raise InputError(f"--out {path}: the name must end in {' or '.join(suffixes)}.")
-    if not path.parent.is_dir():
-        raise InputError(f"--out {path}: there is no directory {path.parent}.")
-    if path.is_dir():
-        raise InputError(f"--out {path} is a directory; name a file.")
-    if path.exists() and not overwrite:
-        raise InputError(f"--out {path} exists; choose another name, or add --overwrite.")
+    try:
+        if not path.parent.is_dir():
+            raise InputError(f"--out {path}: there is no directory {path.parent}.")
+        if path.is_dir():
+            raise InputError(f"--out {path} is a directory; name a file.")
+        if path.exists() and not overwrite:
+            raise InputError(f"--out {path} exists; choose another name, or add --overwrite.")
+    except OSError as error:
+        raise InputError(f"--out {path} cannot be written ({error.strerror}); choose another name.") from error
     return path
+
+
+def check_seed(seed: int) -> int:
+    """Checks that a seed is one that JAX takes."""
+    if not -(2**63) <= seed < 2**63:
+        raise InputError(f"--seed must be a number of 64 bits, from -2**63 to 2**63 - 1; got {seed}.")
+    return seed
 
 
 def print_table(rows: dict[str, str], *, title: str | None = None) -> None:

@@ -34,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "evaluate", _EXAMPLES)
     if given.limit is not None and given.limit < 2:
         raise InputError(f"--limit must be at least 2; got {given.limit}.")
+    if given.out is not None and not given.out.parent.is_dir():
+        raise InputError(f"--out {given.out}: there is no directory {given.out.parent}.")
     given.cluster.join()
     compilation_cache.enable()
     run = Run.open(given.run)

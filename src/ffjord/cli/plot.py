@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ffjord.cli.common import RunPath, parse
+from ffjord.cli.common import RunPath, check_seed, parse
 from ffjord.errors import InputError
 from ffjord.progress import rows_bar
 from ffjord.runs import Run
@@ -26,6 +26,7 @@ def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "plot", "  ffjord plot runs/toy/pinwheel")
     if given.frames < 0 or given.frames == 1:
         raise InputError(f"--frames must be 0 or at least 2; got {given.frames}.")
+    check_seed(given.seed)
     compilation_cache.enable()
     run = Run.open(given.run)
     for path in draw(run, frames=given.frames, seed=given.seed):

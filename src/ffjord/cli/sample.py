@@ -1,5 +1,6 @@
 """`ffjord sample`."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from ffjord.cli.common import RunPath, new_file, parse
+from ffjord.cli.common import RunPath, check_seed, new_file, parse
 from ffjord.errors import InputError
 from ffjord.progress import rows_bar
 from ffjord.runs import Run
@@ -15,6 +16,8 @@ from ffjord.runs import Run
 _EXAMPLES = """\
   ffjord sample runs/toy/pinwheel -n 1000 --out points.csv
   ffjord sample pretrained/toy-8gaussians -n 20000 --out picture.png"""
+
+_IN_A_PICTURE = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,22 @@ def main(argv: Sequence[str]) -> int:
     if given.number < 1:
         raise InputError(f"-n must be at least 1; got {given.number}.")
     path = new_file(given.out, (".npy", ".csv", ".png"), overwrite=given.overwrite)
+    check_seed(given.seed)
+    _check_room(path, given.number)
     run = Run.open(given.run)
     compilation_cache.enable()
     _sample(run, given.number, given.seed, path)
     print(f"{given.number} samples written to {path}")
     return 0
+
+
+def _check_room(path: Path, n: int) -> None:
+    """Refuses numbers of samples that a picture, or the disk, cannot hold (a sample takes at least four bytes)."""
+    if path.suffix.lower() == ".png" and n > _IN_A_PICTURE:
+        raise InputError(f"-n must be at most {_IN_A_PICTURE} for a picture; got {n}.")
+    free = shutil.disk_usage(path.parent).free
+    if 4 * n > free:
+        raise InputError(f"-n {n}: the samples need more than the {free / 1e9:.1f} GB that are free in {path.parent}.")
 
 
 def _sample(run: Run, n: int, seed: int, path: Path) -> None:

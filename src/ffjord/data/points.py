@@ -1,5 +1,6 @@
 """Rows of numbers in a user's files, read and written block by block, so that their size does not matter."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class PointsFile:
         progress: Callable[[int, int | None], None] | None = None,
     ):
         self.path, self.columns, self.dtype = path, columns, np.dtype(dtype)
-        if not path.is_file():
+        if not os.path.isfile(path):  # also for names that no file can have
             raise InputError(f"{path}: there is no such file.")
         if path.suffix.lower() not in (".csv", ".npy"):
             raise InputError(f"{path}: the name must end in .csv or .npy.")
@@ -68,7 +69,7 @@ class PointsFile:
     def _mapped(self) -> np.ndarray:
         try:
             points = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
+        except Exception as error:  # whatever NumPy meets in a damaged header: TokenError, OverflowError, …
             raise InputError(f"{self.path} cannot be read as a .npy file ({error}).") from error
         if not isinstance(points, np.ndarray) or points.dtype.kind not in "fiub":
             found = getattr(points, "dtype", type(points).__name__)
@@ -118,7 +119,7 @@ class PointsFile:
 
     def _cast(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A copy of type `dtype`, and which of its rows are finite."""
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # a damaged long double is not even a NaN
             block = np.array(rows, self.dtype)
         return block, np.asarray(np.isfinite(block).all(axis=1))
 
