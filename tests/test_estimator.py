@@ -17,9 +17,8 @@ from sklearn.preprocessing import PowerTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ffjord.estimator
-from ffjord.errors import InputError
+from ffjord.errors import InputError, TrainingError
 from ffjord.estimator import FFJORD
-from ffjord.flow import SolveError
 
 SCALE, SHIFT = np.array([1000.0, 1e-3]), np.array([1e5, -7.0])
 
@@ -198,10 +197,10 @@ def test_failed_training_leaves_the_old_fit(fitted, monkeypatch):
     estimator, x = clone(fitted).fit(table()), table()
     expected = estimator.score_samples(x)
     monkeypatch.setattr(ffjord.estimator, "_validation_loss", lambda flow, z: float("inf"))
-    with pytest.raises(SolveError, match="smaller learning_rate"):
+    with pytest.raises(TrainingError, match="smaller learning_rate"):
         estimator.fit(x * 5)
     np.testing.assert_array_equal(estimator.score_samples(x), expected)
-    with pytest.raises(SolveError, match="smaller learning_rate"):
+    with pytest.raises(TrainingError, match="smaller learning_rate"):
         tiny().fit(x)
 
 

@@ -399,7 +399,7 @@ def test_failing_steps_go_back_with_a_smaller_step_and_then_give_up():
 class Gap:
     """Batches of ones, but of zeros in steps 13 to 17."""
 
-    event_shape = (2,)
+    event_shape, num_test = (2,), 4
 
     def batches(self, step, count):
         return np.stack([np.full((16, 2), float(not 12 <= step + i < 17), np.float32) for i in range(count)])
@@ -409,6 +409,9 @@ class Gap:
 
     def test(self, limit=None):
         return np.ones((4, 2), np.float32)
+
+    def test_blocks(self, limit=None):
+        yield self.test(limit)
 
 
 def test_going_back_is_to_the_last_validation_and_training_goes_on_from_there():

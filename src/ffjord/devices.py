@@ -103,14 +103,14 @@ def arrays_from_writer(tree: T) -> T:
     return eqx.combine(jax.tree.map(jnp.asarray, _broadcast(jax.tree.map(np.asarray, arrays))), rest)
 
 
-def agree(seconds: float, stop: bool) -> tuple[float, bool]:
-    """The writer's time, and whether any process wants to stop: what all go by."""
-    if jax.process_count() == 1:
-        return seconds, stop
-    from jax.experimental import multihost_utils
+def agree(seconds: float) -> float:
+    """The time that the writer measured, by which all go."""
+    return seconds if jax.process_count() == 1 else float(_gather(seconds)[0])
 
-    everyone = np.asarray(multihost_utils.process_allgather(np.asarray([seconds, stop], np.float64)))
-    return float(everyone[0, 0]), bool(everyone[:, 1].any())
+
+def anyone(flag: bool) -> bool:
+    """Whether the flag is set on any process."""
+    return flag if jax.process_count() == 1 else bool(_gather(flag).any())
 
 
 def check_batch(size: int) -> None:
@@ -190,6 +190,13 @@ def leave(code: int) -> int:
 @functools.cache
 def _mesh() -> Mesh:
     return Mesh(np.asarray(jax.devices()), ("rows",))
+
+
+def _gather(number: float) -> np.ndarray:
+    """A number of each process."""
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(np.asarray(number, np.float32)))
 
 
 def _broadcast(tree: Any) -> Any:

@@ -63,9 +63,13 @@ class Run:
     @classmethod
     def open(cls, path: Path) -> "Run":
         """Reads a run directory, or a packaged model as `pretrained/NAME`."""
-        path = _packaged(path)
-        config = path / "config.json"
-        if not config.is_file():
+        try:
+            path = _packaged(path)
+            config = path / "config.json"
+            found = config.is_file()
+        except OSError as error:
+            raise InputError(f"{path} is not a run directory ({error.strerror}).") from error
+        if not found:
             raise InputError(f"{path} is not a run directory (it has no config.json). `ffjord train` makes one.")
         try:
             experiment = Experiment.from_dict(json.loads(config.read_text()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ffjord.cli.common import Cluster, RunPath, parse, print_table
+from ffjord.cli.common import Cluster, RunPath, new_file, parse, print_table
 from ffjord.errors import InputError
 from ffjord.progress import rows_bar
 from ffjord.runs import Run, write_json
@@ -25,17 +25,19 @@ class Arguments:
     """Use only the first so many test points."""
     out: Path | None = None
     """Where to write the results; results.json in the run if not given."""
+    overwrite: bool = False
+    """Replace an existing file that --out names."""
     cluster: Cluster = field(default_factory=Cluster)
 
 
 def main(argv: Sequence[str]) -> int:
-    from ffjord import compilation_cache, devices
-
     given = parse(Arguments, argv, "evaluate", _EXAMPLES)
     if given.limit is not None and given.limit < 2:
         raise InputError(f"--limit must be at least 2; got {given.limit}.")
-    if given.out is not None and not given.out.parent.is_dir():
-        raise InputError(f"--out {given.out}: there is no directory {given.out.parent}.")
+    if given.out is not None:
+        new_file(given.out, (".json",), overwrite=given.overwrite)
+    from ffjord import compilation_cache, devices
+
     given.cluster.join()
     compilation_cache.enable()
     run = Run.open(given.run)

@@ -30,11 +30,11 @@ class Arguments:
 
 
 def main(argv: Sequence[str]) -> int:
-    from ffjord import compilation_cache, devices
-
     given = parse(Arguments, argv, "score", _EXAMPLES)
     path = new_file(given.out, (".csv", ".npy"), overwrite=given.overwrite)
     run = Run.open(given.run)
+    from ffjord import compilation_cache, devices
+
     given.cluster.join()
     compilation_cache.enable()
     with devices.together():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from ffjord.cli.common import Cluster, parse
+from ffjord.cli.common import Cluster, check_seed, parse
 from ffjord.cli.progress import TrainingDisplay
 from ffjord.errors import InputError
 from ffjord.experiments import DataConfig, Experiment, ModelConfig, SolveConfig, TrainConfig, find
@@ -43,6 +43,8 @@ def main(argv: Sequence[str]) -> int:
     configs = (experiment.data, experiment.model, experiment.solve, experiment.train)
     default = Arguments(experiment.name, None, experiment.seed, *configs, Cluster())
     given = parse(Arguments, argv, "train", _EXAMPLES, default)
+    if check_seed(given.seed) < 0:
+        raise InputError(f"--seed must not be negative; got {given.seed}.")
     settings = {name: getattr(given, name) for name in ("seed", "data", "model", "solve", "train")}
     experiment = dataclasses.replace(experiment, **settings)
     path = given.out or Path("runs") / experiment.name

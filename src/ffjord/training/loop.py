@@ -86,8 +86,7 @@ def train(
         batches = devices.split(source.batches(first, count), axis=1)
         state, metrics = steps(devices.copied(state), batches, devices.copied(key))
         metrics = {name: np.asarray(values) for name, values in metrics.items()}
-        elapsed, stopped = devices.agree(time.perf_counter() - began, stop())
-        state = replace(state, seconds=float(state.seconds) + elapsed)
+        state = replace(state, seconds=float(state.seconds) + devices.agree(time.perf_counter() - began))
         recorder.steps(_rows(first, metrics, float(state.seconds)))
         if int(state.failures) >= config.max_failures:
             state = _go_back(state, config, recorder, _reason(metrics))
@@ -95,6 +94,7 @@ def train(
         if int(state.step) % config.validate_every == 0 or last:
             state = _validate(state, validate, config, recorder)
         recorder.boundary(state)
+        stopped = devices.anyone(stop())
     return state
 
 
@@ -129,7 +129,7 @@ def _validate(
         state = _maybe_drop(state, config)
     if math.isfinite(figures["loss"]):
         state = replace(state, good=(state.model, state.optimizer, state.average))
-    state = replace(state, seconds=float(state.seconds) + devices.agree(time.perf_counter() - began, False)[0])
+    state = replace(state, seconds=float(state.seconds) + devices.agree(time.perf_counter() - began))
     row = {"step": int(state.step)} | {f"validation_{name}": value for name, value in figures.items()}
     recorder.validated(row | {"seconds": round(float(state.seconds), 3)}, state, improved)
     return state

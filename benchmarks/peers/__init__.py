@@ -1,0 +1,1 @@
+"""The same work done by each library: one module a peer, each with a class `Peer`."""

@@ -1,0 +1,92 @@
+"""Diffrax as in its own example of a continuous normalizing flow: a solve a sample, the divergence by reverse mode."""
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from .jax_net import Net
+from .work import Work
+
+
+def _log_prob(net, x, key, end_time, tolerance, exact):
+    eps = jax.random.normal(key, x.shape, x.dtype)
+
+    def field(t, state, args):
+        f, pullback = jax.vjp(lambda z: net(t, z), state[0])
+        if exact:
+            (jacobian,) = jax.vmap(pullback)(jnp.eye(x.size, dtype=x.dtype))
+            return f, jnp.trace(jacobian)
+        (product,) = pullback(eps)
+        return f, jnp.sum(product * eps)
+
+    start = (x, jnp.zeros((), x.dtype))
+    solution = _solve(field, end_time, 0.0, start, tolerance)
+    z, log_det = jax.tree.map(lambda y: y[0], solution.ys)
+    return jnp.sum(jax.scipy.stats.norm.logpdf(z)) + log_det, solution.stats["num_steps"]
+
+
+def _solve(field, t0, t1, start, tolerance):
+    return diffrax.diffeqsolve(
+        diffrax.ODETerm(field),
+        diffrax.Dopri5(),
+        t0,
+        t1,
+        None,
+        start,
+        stepsize_controller=diffrax.PIDController(tolerance, tolerance),
+    )
+
+
+class Peer:
+    def __init__(self, work: Work, *, double: bool = False, tolerance: float | None = None):
+        dtype = jnp.float64 if double else jnp.float32
+        self.work, self.net, self.x = work, Net(work, dtype), jnp.asarray(work.points(), dtype)
+        self.settings = work.end_time, tolerance or work.tolerance
+        self.rule = optax.adam(0.0)
+        self.state = self.rule.init(eqx.filter(self.net, eqx.is_array))
+
+    def train(self) -> dict:
+        self.net, self.state, loss, steps = _train(self.net, self.state, self.x, self.rule, self.settings)
+        return {"nfe": 6 * float(jnp.mean(steps)), "value": float(loss)}
+
+    def score(self) -> dict:
+        value, steps = _score(self.net, self.x, self.settings)
+        return {"nfe": 6 * float(jnp.mean(steps)), "value": np.asarray(value, np.float64).tolist()}
+
+    def sample(self) -> dict:
+        x, steps = _sample(self.net, self.work.batch, self.work.dim, self.x.dtype, self.settings)
+        return {"nfe": 6 * float(jnp.mean(steps)), "value": float(x.mean())}
+
+
+@eqx.filter_jit
+def _train(net, state, x, rule, settings):
+    keys = jax.random.split(jax.random.key(0), len(x))
+
+    def loss(net):
+        log_prob, steps = jax.vmap(lambda x, key: _log_prob(net, x, key, *settings, False))(x, keys)
+        return -jnp.mean(log_prob), steps
+
+    (value, steps), grads = eqx.filter_value_and_grad(loss, has_aux=True)(net)
+    updates, state = rule.update(grads, state)
+    return eqx.apply_updates(net, updates), state, value, steps
+
+
+@eqx.filter_jit
+def _score(net, x, settings):
+    keys = jax.random.split(jax.random.key(0), len(x))
+    return jax.vmap(lambda x, key: _log_prob(net, x, key, *settings, True))(x, keys)
+
+
+@eqx.filter_jit
+def _sample(net, n, dim, dtype, settings):
+    end_time, tolerance = settings
+    z = jax.random.normal(jax.random.key(0), (n, dim), dtype)
+
+    def one(z):
+        solution = _solve(lambda t, z, args: net(t, z), 0.0, end_time, z, tolerance)
+        return solution.ys[0], solution.stats["num_steps"]
+
+    return jax.vmap(one)(z)

@@ -1,0 +1,70 @@
+"""This library."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import ffjord
+from ffjord.divergence import automatic
+from ffjord.dynamics import MLP
+from ffjord.experiments import TrainConfig
+from ffjord.objectives import likelihood
+from ffjord.training.optimizer import optimizer
+from ffjord.training.state import start
+from ffjord.training.step import compile_steps
+
+from .work import NAMES, Work
+
+
+class Peer:
+    """With one probe of Gaussian noise in training, as the peers have it."""
+
+    training: Any = ffjord.Hutchinson("gaussian")
+
+    def __init__(self, work: Work, *, double: bool = False, tolerance: float | None = None):
+        dtype = jnp.float64 if double else jnp.float32
+        tolerance = tolerance or work.tolerance
+        mlp = MLP(work.dim, work.hidden, nonlinearity=work.nonlinearity, layer="concatsquash", key=jax.random.key(0))
+        for i, arrays in enumerate(work.weights()):
+            for name, path in NAMES.items():
+                where = lambda m, i=i, path=path: _get(m.layers[i], path)
+                mlp = eqx.tree_at(where, mlp, jnp.asarray(arrays[name], dtype).reshape(where(mlp).shape))
+        mlp = jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, mlp)
+        exact = automatic(mlp, (work.dim,), max_products=1024)
+        cnf = ffjord.CNF(
+            mlp,
+            end_time=work.end_time,
+            training=ffjord.Numerics(self.training, ffjord.Solver(rtol=tolerance, atol=tolerance, max_steps=256)),
+            testing=ffjord.Numerics(exact, ffjord.Solver(rtol=tolerance, atol=tolerance)),
+        )
+        self.work, self.flow = work, ffjord.Flow(ffjord.StandardNormal((work.dim,)), cnf)
+        config = TrainConfig(learning_rate=1e-30, weight_decay=0.0, clip=None, schedule="constant")
+        self.x, self.steps = jnp.asarray(work.points(), dtype), compile_steps(likelihood, optimizer(config), None)
+        self.state = start(self.flow, optimizer(config), average=False)
+
+    def train(self) -> dict:
+        self.state, metrics = self.steps(self.state, self.x[None], jax.random.key(0))
+        return {"nfe": float(metrics["nfe"][0]), "value": float(metrics["loss"][0])}
+
+    def score(self) -> dict:
+        density = self.flow.density(self.x)
+        return {"nfe": float(density.report.nfe), "value": np.asarray(density.log_prob, np.float64).tolist()}
+
+    def sample(self) -> dict:
+        x = self.flow.sample(self.work.batch, key=jax.random.key(0))
+        return {"nfe": float("nan"), "value": float(x.mean())}
+
+
+class Exact(Peer):
+    """With the exact trace in training: what this library takes by default where it costs no more."""
+
+    training = ffjord.ClosedForm()
+
+
+def _get(layer, path: str):
+    for name in path.split("."):
+        layer = getattr(layer, name)
+    return layer

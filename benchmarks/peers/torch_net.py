@@ -1,0 +1,83 @@
+"""The network for the peers in PyTorch."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .work import Work
+
+NONLINEARITIES = {"tanh": torch.tanh, "softplus": nn.functional.softplus}
+
+
+class ConcatSquash(nn.Module):
+    """(W x + b) ∘ sigmoid(t g + c) + t h."""
+
+    def __init__(self, arrays: dict):
+        super().__init__()
+        for name, array in arrays.items():
+            setattr(self, name, nn.Parameter(torch.from_numpy(array)))
+
+    def forward(self, t: Tensor, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(t * self.gate + self.gate_bias)
+        return nn.functional.linear(x, self.weight, self.bias) * gate + t * self.shift
+
+
+class Net(nn.Module):
+    """f(t, z) on a batch; counts its evaluations."""
+
+    def __init__(self, work: Work):
+        super().__init__()
+        self.layers = nn.ModuleList(ConcatSquash(arrays) for arrays in work.weights())
+        self.nonlinearity = NONLINEARITIES[work.nonlinearity]
+        self.nfe = 0
+
+    def forward(self, t: Tensor, z: Tensor) -> Tensor:
+        self.nfe += 1
+        for layer in self.layers[:-1]:
+            z = self.nonlinearity(layer(t, z))
+        return self.layers[-1](t, z)
+
+
+def normal_log_prob(z: Tensor) -> Tensor:
+    return -0.5 * (z**2).sum(-1) - 0.5 * z.shape[-1] * math.log(2 * math.pi)
+
+
+class TorchPeer:
+    """What the peers in PyTorch share: the training step around their log-density."""
+
+    def __init__(self, work: Work, *, double: bool = False, tolerance: float | None = None):
+        torch.manual_seed(0)
+        self.work, self.tolerance = work, tolerance or work.tolerance
+        self.net = Net(work)
+        self.x = torch.from_numpy(work.points())
+        if double:
+            self.net, self.x = self.net.double(), self.x.double()
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.0)  # the same weights in every repetition
+
+    def log_prob(self, x: Tensor, *, exact: bool) -> Tensor:
+        raise NotImplementedError
+
+    def draw(self, n: int) -> Tensor:
+        raise NotImplementedError
+
+    def train(self) -> dict:
+        self.net.nfe = 0
+        self.optimizer.zero_grad()
+        loss = -self.log_prob(self.x, exact=False).mean()
+        forward = self.net.nfe
+        loss.backward()
+        self.optimizer.step()
+        return {"nfe": forward, "value": loss.item()}
+
+    def score(self) -> dict:
+        self.net.nfe = 0
+        with torch.no_grad():
+            value = self.log_prob(self.x, exact=True)
+        return {"nfe": self.net.nfe, "value": value.double().tolist()}
+
+    def sample(self) -> dict:
+        self.net.nfe = 0
+        with torch.no_grad():
+            x = self.draw(self.work.batch)
+        return {"nfe": self.net.nfe, "value": float(x.mean())}
