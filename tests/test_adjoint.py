@@ -113,6 +113,18 @@ def test_backward_nfe_is_the_number_of_evaluations_and_a_fixed_end_time_has_no_g
     assert [float(part.log_end_time.array) for part in grad.parts] == [0, 0]
 
 
+@pytest.mark.parametrize("steps", ["batch", "sample"])
+def test_the_gradient_does_not_depend_on_how_many_states_are_kept(steps, build):
+    """Where there is no room for the start of every step, those in between are made again."""
+    settings = {"method": "bosh3", "rtol": 1e-7, "atol": 1e-7, "steps": steps, "max_steps": 60}
+    grads = []
+    for checkpoints in (60, 3):
+        (_, report), grad = value_and_grad(make(build, checkpoints=checkpoints, **settings), jnp.asarray(X))
+        assert int(jnp.min(report.accepted)) > 6
+        grads.append(jax.flatten_util.ravel_pytree(eqx.filter(grad, eqx.is_inexact_array))[0])
+    np.testing.assert_allclose(grads[0], grads[1], rtol=1e-12, atol=1e-12)
+
+
 def test_direct_gradient_allows_forward_mode(build):
     cnf = make(build, method="midpoint", num_steps=4, gradient="direct")
     x, direction = jnp.asarray(X), jnp.ones_like(X)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ffjord
+from ffjord import devices
 from ffjord.divergence import automatic
 from ffjord.dynamics import MLP
 from ffjord.experiments import TrainConfig
@@ -43,10 +44,12 @@ class Peer:
         self.work, self.flow = work, ffjord.Flow(ffjord.StandardNormal((work.dim,)), cnf)
         config = TrainConfig(learning_rate=1e-30, weight_decay=0.0, clip=None, schedule="constant")
         self.x, self.steps = jnp.asarray(work.points(), dtype), compile_steps(likelihood, optimizer(config), None)
-        self.state = start(self.flow, optimizer(config), average=False)
+        self.state = devices.copied(start(self.flow, optimizer(config), average=False))
+        self.flow, self.batches = devices.copied(self.flow), devices.split(np.asarray(self.x)[None], axis=1)
+        self.x, self.key = devices.split(np.asarray(self.x)), devices.copied(jax.random.key(0))
 
     def train(self) -> dict:
-        self.state, metrics = self.steps(self.state, self.x[None], jax.random.key(0))
+        self.state, metrics = self.steps(self.state, self.batches, self.key)
         return {"nfe": float(metrics["nfe"][0]), "value": float(metrics["loss"][0])}
 
     def score(self) -> dict:

@@ -50,6 +50,17 @@ class Exact(AbstractDivergence):
         return dz, jnp.sum(columns * basis)
 
 
+class Skipped(AbstractDivergence):
+    """No divergence: the log-determinant comes out as zero. For paths of which only the points matter."""
+
+    stochastic: ClassVar[bool] = False
+
+    def __call__(
+        self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any = None
+    ) -> tuple[Float[Array, "*event"], Float[Array, ""]]:
+        return f(t, z), jnp.zeros((), z.dtype)
+
+
 class ClosedForm(AbstractDivergence):
     """What the dynamics itself knows: `f.value_and_divergence(t, z)`."""
 

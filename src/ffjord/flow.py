@@ -10,6 +10,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, Real, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report
+from ffjord.bijections.cnf import CNF
+from ffjord.divergence import Skipped
 from ffjord.errors import SolveError as SolveError
 from ffjord.solve import MESSAGES, OK
 
@@ -87,8 +89,8 @@ class Flow(eqx.Module):
         return _density(self, self._batch(x), key, train)
 
     def sample(self, n: int, *, key: PRNGKeyArray) -> Float[Array, "n *event"]:
-        """n samples, in one pass."""
-        return self.sample_and_log_prob(n, key=key).x
+        """n samples, without their densities: up to the solver's tolerance those of `sample_and_log_prob`."""
+        return Flow(self.base, _without_divergence(self.bijection)).sample_and_log_prob(n, key=key).x
 
     def sample_and_log_prob(self, n: int, *, key: PRNGKeyArray) -> Samples:
         """n samples and their log-densities, from the same solve."""
@@ -153,6 +155,13 @@ def _samples(flow: Flow, n: int, key: PRNGKeyArray) -> Samples:
 @eqx.filter_jit
 def _path(flow: Flow, n: int, times: Array, key: PRNGKeyArray) -> Samples:
     return jax.lax.map(lambda time: _samples(flow.at(time), n, key), times)
+
+
+def _without_divergence(bijection: AbstractBijection) -> AbstractBijection:
+    """The same map, for points only."""
+    is_cnf = lambda node: isinstance(node, CNF)
+    skip = lambda node: eqx.tree_at(lambda cnf: cnf.testing.divergence, node, Skipped()) if is_cnf(node) else node
+    return jax.tree.map(skip, bijection, is_leaf=is_cnf)
 
 
 def _raise_if_failed(report: Report) -> None:

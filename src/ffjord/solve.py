@@ -5,7 +5,8 @@ Direction and length of time are then part of the vector field, so that a learne
 any other parameter, in every gradient mode.
 
 This module decides who shares a step size, in which norm the error is measured, how gradients are taken, and what
-is said when a solve fails. Everything numerical below it is Diffrax.
+is said when a solve fails. Below it, `runge_kutta` makes the steps of the explicit methods, Diffrax those of the
+implicit one.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from jaxtyping import Array, Float, Int
 
 from ffjord.choices import Gradient, MethodName, Steps
 from ffjord.implicit import Counting, Kvaerno5
+from ffjord.runge_kutta import FINISHED, TOO_MANY, Method, Plan, solve_explicit, solve_openly
 
 OK, STEP_LIMIT, STEP_TOO_SMALL, NOT_FINITE, OTHER = range(5)
 
@@ -57,55 +59,31 @@ class Stats(NamedTuple):
     """0 if solved, else a key of `MESSAGES`."""
 
 
-class _RK4(diffrax.AbstractERK):
-    """The classical fourth-order Runge-Kutta method; it has no error estimate, so it is for fixed steps only."""
+class _AdaptedSteps(diffrax.PIDController):
+    """Steps by the error, of which the first is a set part of the path.
 
-    tableau = diffrax.ButcherTableau(
-        c=np.array([1 / 2, 1 / 2, 1.0]),
-        b_sol=np.array([1 / 6, 1 / 3, 1 / 3, 1 / 6]),
-        b_error=np.zeros(4),
-        a_lower=(np.array([1 / 2]), np.array([0.0, 1 / 2]), np.array([0.0, 0.0, 1.0])),
-    )
-    interpolation_cls = diffrax.ThirdOrderHermitePolynomialInterpolation.from_k
-
-    def order(self, terms):
-        return 4
-
-
-class _EqualSteps(diffrax.StepTo):
-    """Steps to given times, taken at their word.
-
-    Diffrax would check them, and the first step below, by a callback from the compiled program; and JAX keeps no
+    Diffrax would check a first step that is handed to it by a callback from the compiled program; and JAX keeps no
     program with callbacks in its compilation cache.
     """
-
-    def wrap(self, direction: Any) -> "_EqualSteps":
-        return _EqualSteps(self.ts * direction)
-
-    def init(self, *_: Any, **__: Any) -> Any:
-        return self.ts[1], 2
-
-
-class _AdaptedSteps(diffrax.PIDController):
-    """Steps by the error, of which the first is a set part of the path."""
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any) -> Any:
         return super().init(terms, t0, t1, y0, _FIRST_STEP * (t1 - t0), args, func, error_order)
 
 
-_METHODS: dict[str, Callable[[], diffrax.AbstractSolver]] = {
-    "dopri5": diffrax.Dopri5,
-    "tsit5": diffrax.Tsit5,
-    "dopri8": diffrax.Dopri8,
-    "bosh3": diffrax.Bosh3,
-    "heun": diffrax.Heun,
-    "euler": diffrax.Euler,
-    "midpoint": diffrax.Midpoint,
-    "rk4": _RK4,
+_EXPLICIT = {
+    "dopri5": Method.of(diffrax.Dopri5()),
+    "tsit5": Method.of(diffrax.Tsit5()),
+    "dopri8": Method.of(diffrax.Dopri8()),
+    "bosh3": Method.of(diffrax.Bosh3()),
+    "heun": Method.of(diffrax.Heun()),
+    "euler": Method(1, (), (), (1.0,), (0.0,), False),
+    "midpoint": Method.of(diffrax.Midpoint()),
+    "rk4": Method(
+        4, ((0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)), (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6), (0.0,) * 4, False
+    ),
 }
 _FIXED = ("euler", "midpoint", "rk4")
 _IMPLICIT = "kvaerno5"
-_REUSE_LAST_STAGE = ("dopri5", "tsit5", "dopri8", "bosh3")
 _FIRST_STEP = 0.05
 
 
@@ -187,42 +165,64 @@ def solve(
     norm: Callable[[Any], Array],
     driving: int,
     reverse: bool = False,
-    adjoint: diffrax.AbstractAdjoint | None = None,
 ) -> tuple[Any, Stats]:
     """One call of the solver, over [0, 1] or backwards. `rates` depends on the state's first `driving` leaves alone."""
+    if solver.method == _IMPLICIT:
+        return _solve_implicit(rates, start, args, solver, norm, driving, reverse)
+    method, fixed = _EXPLICIT[solver.method], solver.method in _FIXED
+    plan = Plan(
+        method,
+        first_step=None if fixed else _FIRST_STEP,
+        max_steps=solver.num_steps if fixed else solver.max_steps,
+        checkpoints=solver.checkpoints,
+        direction=-1 if reverse else 1,
+    )
+    run = solve_openly if solver.gradient == "direct" else solve_explicit
+    state, (status, accepted, rejected) = run(rates, start, args, solver.rtol, solver.atol, norm, plan)
+    outcome = jnp.select([status == FINISHED, status == TOO_MANY], [OK, STEP_LIMIT], STEP_TOO_SMALL)
+    return state, Stats(method.cost(accepted + rejected), accepted, rejected, outcome)
+
+
+def _solve_implicit(
+    rates: Callable[[Array, Any, Any], Any],
+    start: Any,
+    args: Any,
+    solver: Solver,
+    norm: Any,
+    driving: int,
+    reverse: bool,
+) -> tuple[Any, Stats]:
     dtype = jax.tree.leaves(start)[0].dtype
     begin, end = np.asarray((1.0, 0.0) if reverse else (0.0, 1.0), dtype)
-    if solver.method in _FIXED:
-        controller = _EqualSteps(jnp.linspace(begin, end, solver.num_steps + 1, dtype=dtype))
-        max_steps = solver.num_steps
-    else:
-        smallest = 4 * float(jnp.finfo(dtype).eps)
-        controller = _AdaptedSteps(solver.rtol, solver.atol, norm=norm, dtmin=smallest, force_dtmin=False)
-        max_steps = solver.max_steps
-    if solver.method == _IMPLICIT:
-        method, controller = Kvaerno5(driving, solver.rtol, solver.atol), Counting(controller)
-    else:
-        method = _METHODS[solver.method]()
-    solver_state = None
-    if solver.method in _REUSE_LAST_STAGE:  # given f at the start, no step evaluates its first stage
-        solver_state = jnp.array(False), rates(jnp.asarray(begin), start, args)
+    smallest = 4 * float(jnp.finfo(dtype).eps)
+    controller = _AdaptedSteps(solver.rtol, solver.atol, norm=norm, dtmin=smallest, force_dtmin=False)
+    every, few = diffrax.DirectAdjoint(), diffrax.RecursiveCheckpointAdjoint(solver.checkpoints)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(rates),  # pyright: ignore[reportArgumentType]
-        method,
+        Kvaerno5(driving, solver.rtol, solver.atol),
         begin,
         end,
         None,
         start,
         args,
-        saveat=diffrax.SaveAt(t1=True, controller_state=solver.method == _IMPLICIT),
-        stepsize_controller=controller,
-        max_steps=max_steps,
-        adjoint=adjoint or diffrax.RecursiveCheckpointAdjoint(solver.checkpoints),
-        solver_state=solver_state,
+        saveat=diffrax.SaveAt(t1=True, controller_state=True),
+        stepsize_controller=Counting(controller),
+        max_steps=solver.max_steps,
+        adjoint=every if solver.gradient == "direct" else few,
         throw=False,
     )
     assert solution.ys is not None
-    return jax.tree.map(lambda y: y[-1], solution.ys), _stats(solution, method, solver)
+    assert isinstance(solution.controller_state, tuple)
+    nfe = solution.controller_state[0].astype(jnp.int32)
+    outcome = jnp.full_like(nfe, OTHER)
+    for code, result in (
+        (OK, diffrax.RESULTS.successful),
+        (STEP_LIMIT, diffrax.RESULTS.max_steps_reached),
+        (STEP_TOO_SMALL, diffrax.RESULTS.dt_min_reached),
+    ):
+        outcome = jnp.where(solution.result == result, code, outcome)
+    stats = Stats(nfe, solution.stats["num_accepted_steps"], solution.stats["num_rejected_steps"], outcome)
+    return jax.tree.map(lambda y: y[-1], solution.ys), stats
 
 
 def start_state(field: Field, z: Array, context: Any) -> State:
@@ -250,34 +250,14 @@ class _Batched(eqx.Module):
 
 def _solve_discrete(inputs: tuple[Field, Array, Any, Array], solver: Solver) -> tuple[State, Stats]:
     field, z, context, _ = inputs
-    adjoint = diffrax.DirectAdjoint() if solver.gradient == "direct" else None
     rates = lambda s, state, args: args[0](s, state.z, args[1])
     start = start_state(field, z, context)
-    return solve(rates, start, (field, context), solver, norm=error_norm(solver), driving=1, adjoint=adjoint)
+    return solve(rates, start, (field, context), solver, norm=error_norm(solver), driving=1)
 
 
 def _rms_of_largest(parts: tuple[Array, ...]) -> Array:
     """The largest of the parts' root mean squares: log_det is one number but counts as much as all of z."""
     return jnp.max(jnp.stack([optimistix.rms_norm(part) for part in parts]))
-
-
-def _stats(solution: diffrax.Solution, method: Any, solver: Solver) -> Stats:
-    num_steps = solution.stats["num_steps"]
-    if solver.method == _IMPLICIT:
-        assert isinstance(solution.controller_state, tuple)
-        nfe = solution.controller_state[0].astype(num_steps.dtype)
-    else:
-        stages = 1 if solver.method == "euler" else method.tableau.num_stages
-        reused = int(solver.method in _REUSE_LAST_STAGE)
-        nfe = (stages - reused) * num_steps + reused
-    outcome = jnp.full_like(num_steps, OTHER)
-    for code, result in (
-        (OK, diffrax.RESULTS.successful),
-        (STEP_LIMIT, diffrax.RESULTS.max_steps_reached),
-        (STEP_TOO_SMALL, diffrax.RESULTS.dt_min_reached),
-    ):
-        outcome = jnp.where(solution.result == result, code, outcome)
-    return Stats(nfe, solution.stats["num_accepted_steps"], solution.stats["num_rejected_steps"], outcome)
 
 
 def _fail_loudly(state: State, stats: Stats) -> tuple[State, Stats]:

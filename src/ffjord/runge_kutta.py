@@ -1,0 +1,299 @@
+"""Explicit Runge-Kutta solves over the unit interval, with the exact gradient of what they computed.
+
+The methods are Diffrax's tables of coefficients, and the steps are chosen as Diffrax's controller chooses them. The
+loop is our own because training spends its time in it: rejected steps are not differentiated, no stage is computed more
+than once more in the gradient, and one state a step is kept.
+
+A step takes (y, k), the state and its rate, to (y', k'):
+
+    k_1 = k,   k_i = f(s + c_i h, y + h Σ_j a_ij k_j),   y' = y + h Σ_i b_i k_i,   k' = f(s + h, y')
+
+where k' is the last stage of a method that reuses it (dopri5, tsit5, bosh3, dopri8); others have no k, and start with
+k_1 = f(s, y). Step lengths are
+constants to the gradient. At most `checkpoints` starts of steps are kept: when these are full every second one is let
+go, and in the gradient the steps between two that were kept are made again.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+Rates = Callable[[Array, Any, Any], Any]
+Norm = Callable[[Any], Array]
+
+RUNNING, FINISHED, TOO_MANY, TOO_SMALL = range(4)
+
+_SAFETY, _SHRINK, _GROW = 0.9, 0.2, 10.0
+
+
+class Method(NamedTuple):
+    """A table of coefficients: a_i, c_i of the stages from the second on, b, and b less that of the embedded method."""
+
+    order: int
+    a: tuple[tuple[float, ...], ...]
+    c: tuple[float, ...]
+    b: tuple[float, ...]
+    b_error: tuple[float, ...]
+    reuses_last: bool
+    """Whether the last stage is the first of the next step."""
+
+    @classmethod
+    def of(cls, solver: diffrax.AbstractERK) -> "Method":
+        """One of Diffrax's methods."""
+        tableau: Any = solver.tableau
+        floats = lambda values: tuple(float(value) for value in values)
+        rows = tuple(floats(row) for row in tableau.a_lower)
+        order: Any = solver.order(None)  # pyright: ignore[reportArgumentType]
+        return cls(order, rows, floats(tableau.c), floats(tableau.b_sol), floats(tableau.b_error), bool(tableau.fsal))
+
+    def cost(self, steps: Array) -> Array:
+        """Evaluations that so many steps take."""
+        return len(self.a) * steps + 1 if self.reuses_last else len(self.b) * steps
+
+
+class Plan(NamedTuple):
+    """What of a solve is known when it is compiled."""
+
+    method: Method
+    first_step: float | None
+    """Length of the first step; None for steps of equal length."""
+    max_steps: int
+    checkpoints: int
+    direction: int
+    """1 from 0 to 1, -1 from 1 to 0."""
+
+
+class Outcome(NamedTuple):
+    """How a solve ended."""
+
+    status: Array
+    accepted: Array
+    rejected: Array
+
+
+class _Record(NamedTuple):
+    """Steps taken, for the gradient: their times and lengths, and the states before every `stride`-th of them."""
+
+    times: Array
+    lengths: Array
+    stride: Array
+    kept: Any
+
+
+class _Loop(NamedTuple):
+    s: Array
+    h: Array
+    y: Any
+    k: Any
+    outcome: Outcome
+    record: _Record | None
+
+
+def solve_explicit(
+    rates: Rates, start: Any, args: Any, rtol: Any, atol: Any, norm: Norm, plan: Plan
+) -> tuple[Any, Outcome]:
+    """Integrates d state/ds = rates(s, state, args); differentiable, in reverse mode, by `start` and `args`."""
+    return _solve((start, args), (rtol, atol), rates, norm, plan)
+
+
+def solve_openly(
+    rates: Rates, start: Any, args: Any, rtol: Any, atol: Any, norm: Norm, plan: Plan
+) -> tuple[Any, Outcome]:
+    """The same, differentiable by JAX itself in forward and reverse mode, at the price of keeping everything."""
+    loop = _run((start, args), (rtol, atol), rates, norm, plan, record=False, bounded=True)
+    return loop.y, loop.outcome
+
+
+@eqx.filter_custom_vjp
+def _solve(inputs: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan) -> tuple[Any, Outcome]:
+    loop = _run(inputs, tolerances, rates, norm, plan, record=False)
+    return loop.y, loop.outcome
+
+
+@_solve.def_fwd
+def _forward(perturbed: Any, inputs: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan):
+    del perturbed
+    loop = _run(inputs, tolerances, rates, norm, plan, record=True)
+    return (loop.y, loop.outcome), (loop.record, loop.outcome.accepted)
+
+
+@_solve.def_bwd
+def _backward(
+    residuals: Any, grads: Any, perturbed: Any, inputs: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan
+):
+    """Pulls the gradient back over the accepted steps, last to first."""
+    record, accepted = residuals
+    start, args = inputs
+    params, rest = eqx.partition(args, perturbed[1])
+    grad_y = jax.tree.map(lambda y, g: jnp.zeros_like(y) if g is None else g, start, grads[0], is_leaf=_is_none)
+    grad_k = jax.tree.map(jnp.zeros_like, grad_y) if plan.method.reuses_last else ()
+    zero = (grad_y, grad_k, jax.tree.map(jnp.zeros_like, params))
+    step = lambda i, state, params: _step(
+        rates, plan, record.times[i], record.lengths[i], state, eqx.combine(params, rest)
+    )[:2]
+
+    def pull(i, state, grad):
+        grad_y, grad_k, grad_params = grad
+        _, pullback = jax.vjp(lambda state, params: step(i, state, params), state, params)
+        grad_state, more = pullback((grad_y, grad_k))
+        return *grad_state, jax.tree.map(jnp.add, grad_params, more)
+
+    longest = -(-plan.max_steps // plan.checkpoints)
+    local = jax.tree.map(lambda x: jnp.zeros((longest, *x.shape[1:]), x.dtype), record.kept)
+
+    def segment(carry):
+        number, grad = carry
+        first = number * record.stride
+        count = jnp.minimum(record.stride, accepted - first)
+        state = jax.tree.map(lambda x: x[number], record.kept)
+        again = lambda j, c: _put_and_advance(c, j, lambda state: step(first + j, state, params))
+        buffer, state = jax.lax.fori_loop(0, count - 1, again, (local, state))
+        grad = pull(first + count - 1, state, grad)
+        back = lambda j, grad: pull(first + count - 2 - j, jax.tree.map(lambda x: x[count - 2 - j], buffer), grad)
+        return number - 1, jax.lax.fori_loop(0, count - 1, back, grad)
+
+    segments = -(-accepted // record.stride)
+    _, (grad_y, grad_k, grad_params) = jax.lax.while_loop(lambda c: c[0] >= 0, segment, (segments - 1, zero))
+    if not plan.method.reuses_last:
+        return grad_y, grad_params
+    begin = _begin(plan, grad_y)
+    _, pullback = jax.vjp(lambda y, params: rates(begin, y, eqx.combine(params, rest)), start, params)
+    more_y, more_params = pullback(grad_k)
+    add = lambda a, b: jax.tree.map(jnp.add, a, b)
+    return add(grad_y, more_y), add(grad_params, more_params)
+
+
+def _run(
+    inputs: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan, *, record: bool, bounded: bool = False
+) -> _Loop:
+    start, args = inputs
+    begin = _begin(plan, start)
+    none = jnp.zeros((), jnp.int32)
+    h = jnp.full_like(begin, 1 / plan.max_steps if plan.first_step is None else plan.first_step)
+    k = rates(begin, start, args) if plan.method.reuses_last else ()
+    first = _Loop(
+        jnp.zeros_like(begin), h, start, k, Outcome(none, none, none), _blank(start, k, begin, plan) if record else None
+    )
+    advance = _equal_step if plan.first_step is None else _adapted_step
+    goes_on = lambda loop: loop.outcome.status == RUNNING
+    body = lambda loop: advance(loop, args, tolerances, rates, norm, plan)
+    if bounded:
+        return eqxi.while_loop(goes_on, body, first, max_steps=plan.max_steps, kind="bounded")
+    return jax.lax.while_loop(goes_on, body, first)
+
+
+def _equal_step(loop: _Loop, args: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan) -> _Loop:
+    number = loop.outcome.accepted
+    time = lambda i: (i / plan.max_steps).astype(loop.s.dtype)
+    s, h = _signed(time(number), time(number + 1) - time(number), plan)
+    y, k, _ = _step(rates, plan, s, h, (loop.y, loop.k), args)
+    record = _recorded(loop, s, h, True, plan)
+    status = jnp.where(number + 1 == plan.max_steps, FINISHED, RUNNING).astype(jnp.int32)
+    return _Loop(loop.s, loop.h, y, k, Outcome(status, number + 1, loop.outcome.rejected), record)
+
+
+def _adapted_step(loop: _Loop, args: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan) -> _Loop:
+    rtol, atol = tolerances
+    eps = jnp.finfo(loop.s.dtype).eps
+    is_last = loop.s + loop.h >= 1 - 8 * eps
+    h = jnp.where(is_last, 1 - loop.s, loop.h)
+    s_signed, h_signed = _signed(loop.s, h, plan)
+    y, k, error = _step(rates, plan, s_signed, h_signed, (loop.y, loop.k), args)
+    scaled = jax.tree.map(lambda e, a, b: e / (atol + rtol * jnp.maximum(jnp.abs(a), jnp.abs(b))), error, loop.y, y)
+    size = norm(scaled)
+    size = jnp.where(jnp.isnan(size), jnp.inf, size)
+    keep = size < 1
+    grow = jnp.where(keep, jnp.where(loop.outcome.accepted == 0, 1 / _first(plan), _GROW), 1.0)
+    factor = jnp.clip(_SAFETY * jnp.where(size > 0, size, 1e-30) ** (-1 / plan.method.order), _SHRINK, grow)
+    accepted, rejected = loop.outcome.accepted + keep, loop.outcome.rejected + ~keep
+    next_h = (h * factor).astype(h.dtype)
+    status = jnp.where(next_h < 4 * eps, TOO_SMALL, jnp.where(accepted + rejected >= plan.max_steps, TOO_MANY, RUNNING))
+    status = jnp.where(keep & is_last, FINISHED, status).astype(jnp.int32)
+    pick = lambda new, old: jnp.where(keep, new, old)
+    return _Loop(
+        s=pick(loop.s + h, loop.s),
+        h=next_h,
+        y=jax.tree.map(pick, y, loop.y),
+        k=jax.tree.map(pick, k, loop.k),
+        outcome=Outcome(status, accepted, rejected),
+        record=_recorded(loop, s_signed, h_signed, keep, plan),
+    )
+
+
+def _step(rates: Rates, plan: Plan, s: Array, h: Array, state: Any, args: Any) -> tuple[Any, Any, Any]:
+    """One step from (y, k): the new y and k, and the local error."""
+    y, k = state
+    _, rows, times, weights, error_weights, reuses_last = plan.method
+    ks, stage = [k if reuses_last else rates(s, y, args)], y
+    for row, c in zip(rows, times, strict=True):
+        stage = _combined(y, ks, row, h)
+        ks.append(rates(s + c * h, stage, args))
+    y = stage if reuses_last else _combined(y, ks, weights, h)
+    error = jax.tree.map(lambda e: h * e, _weighted(ks, error_weights))
+    return y, ks[-1] if reuses_last else (), error
+
+
+def _combined(y: Any, ks: list[Any], weights: tuple[float, ...], h: Array) -> Any:
+    return jax.tree.map(lambda y, sum: y + h * sum, y, _weighted(ks, weights))
+
+
+def _weighted(ks: list[Any], weights: tuple[float, ...]) -> Any:
+    """Σ w_i k_i, over the weights that are not zero."""
+    pairs = [(weight, k) for weight, k in zip(weights, ks, strict=True) if weight != 0]
+    if not pairs:
+        return jax.tree.map(jnp.zeros_like, ks[0])
+    weights, used = zip(*pairs, strict=True)
+    return jax.tree.map(lambda *terms: sum(w * term for w, term in zip(weights, terms, strict=True)), *used)
+
+
+def _blank(start: Any, k: Any, s: Array, plan: Plan) -> _Record:
+    size = min(plan.checkpoints, plan.max_steps)
+    kept = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), (start, k))
+    scalars = jnp.zeros(plan.max_steps, s.dtype)
+    return _Record(scalars, scalars, jnp.ones((), jnp.int32), kept)
+
+
+def _recorded(loop: _Loop, s: Array, h: Array, keep: Any, plan: Plan) -> _Record | None:
+    """The record with the step that starts from the loop's state, if it was kept."""
+    if loop.record is None:
+        return None
+    number, size = loop.outcome.accepted, min(plan.checkpoints, plan.max_steps)
+    times, lengths, stride, kept = loop.record
+    place = jnp.where(keep, number, plan.max_steps)
+    times, lengths = times.at[place].set(s, mode="drop"), lengths.at[place].set(h, mode="drop")
+    full = keep & (number == size * stride)
+    halve = lambda x: jnp.concatenate([x[::2], jnp.zeros_like(x[: size - -(-size // 2)])])
+    kept = jax.lax.cond(full, lambda kept: jax.tree.map(halve, kept), lambda kept: kept, kept)
+    stride = jnp.where(full, 2 * stride, stride)
+    slot = jnp.where(keep & (number % stride == 0), number // stride, size)
+    kept = jax.tree.map(lambda x, new: x.at[slot].set(new, mode="drop"), kept, (loop.y, loop.k))
+    return _Record(times, lengths, stride, kept)
+
+
+def _put_and_advance(carry: Any, j: Array, advance: Callable[[Any], Any]) -> Any:
+    buffer, state = carry
+    return jax.tree.map(lambda x, new: x.at[j].set(new), buffer, state), advance(state)
+
+
+def _first(plan: Plan) -> float:
+    """The first step's length; it was a guess, so that the second may be as long as the whole path."""
+    return plan.first_step or 1.0
+
+
+def _signed(s: Array, h: Array, plan: Plan) -> tuple[Array, Array]:
+    """Time and step in the direction of the solve."""
+    return (s, h) if plan.direction == 1 else (1 - s, -h)
+
+
+def _begin(plan: Plan, like: Any) -> Array:
+    return jnp.asarray(0.0 if plan.direction == 1 else 1.0, jax.tree.leaves(like)[0].dtype)
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
