@@ -6,7 +6,7 @@ DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 DEMO_STEPS ?= 1000
 FUZZ ?= 2000
 
-.PHONY: help setup demo test test-all fuzz lint format toys clean
+.PHONY: help setup demo test test-all fuzz bench lint format toys clean
 
 help:  ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,18 @@ test-all: $(READY)  ## Run the tests, the slow ones too
 
 fuzz: $(READY)  ## Try thousands of odd inputs, new ones every time (about ten minutes)
 	FFJORD_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/test_fuzz.py -n 0 --hypothesis-show-statistics
+
+BENCH_READY := .venv-bench/.ready
+
+$(BENCH_READY): pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r benchmarks/requirements.txt
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchdyn==1.0.6 torchcde==0.2.5 torchsde==0.2.6
+	@touch $@
+
+bench: $(BENCH_READY)  ## Measure this library against its peers (half an hour; an environment of its own, with torch)
+	.venv-bench/bin/python -m benchmarks.compare
 
 toys: $(READY)  ## Train and draw all toys again: results/ and pretrained/ (about an hour)
 	$(BIN)/python scripts/toys.py

@@ -23,7 +23,8 @@ def main(peer: str, work: str, options: str) -> None:
     for line in sys.stdin:
         began = time.perf_counter()
         try:
-            answer = getattr(made, line.strip())()
+            task, tolerance = line.split()
+            answer = getattr(made, task)(float(tolerance))
         except Exception as error:
             answer = {"failed": f"{type(error).__name__}: {error}"[:300]}
         print(json.dumps(answer | {"seconds": time.perf_counter() - began}), file=answers, flush=True)

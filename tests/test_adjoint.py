@@ -125,6 +125,17 @@ def test_the_gradient_does_not_depend_on_how_many_states_are_kept(steps, build):
     np.testing.assert_allclose(grads[0], grads[1], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("gradient", ["checkpointed", "adjoint", "direct"])
+def test_tolerances_that_are_arrays_are_no_parameters(gradient, build):
+    tolerance = {"rtol": jnp.asarray(1e-3), "atol": jnp.asarray(1e-3)}
+    _, (grad, _) = value_and_grad(
+        make(build, method="bosh3", gradient=gradient, max_steps=16, **tolerance), jnp.asarray(X)
+    )
+    assert grad.training.solver.rtol == 0
+    assert bool(jnp.isfinite(grad.log_end_time))
+    assert abs(grad.log_end_time) > 0.1
+
+
 def test_direct_gradient_allows_forward_mode(build):
     cnf = make(build, method="midpoint", num_steps=4, gradient="direct")
     x, direction = jnp.asarray(X), jnp.ones_like(X)

@@ -41,23 +41,25 @@ def _solve(field, t0, t1, start, tolerance):
 
 
 class Peer:
-    def __init__(self, work: Work, *, double: bool = False, tolerance: float | None = None):
+    def __init__(self, work: Work, *, double: bool = False):
         dtype = jnp.float64 if double else jnp.float32
         self.work, self.net, self.x = work, Net(work, dtype), jnp.asarray(work.points(), dtype)
-        self.settings = work.end_time, tolerance or work.tolerance
         self.rule = optax.adam(0.0)
         self.state = self.rule.init(eqx.filter(self.net, eqx.is_array))
 
-    def train(self) -> dict:
-        self.net, self.state, loss, steps = _train(self.net, self.state, self.x, self.rule, self.settings)
+    def _settings(self, tolerance: float):
+        return self.work.end_time, jnp.asarray(tolerance, self.x.dtype)
+
+    def train(self, tolerance: float) -> dict:
+        self.net, self.state, loss, steps = _train(self.net, self.state, self.x, self.rule, self._settings(tolerance))
         return {"nfe": 6 * float(jnp.mean(steps)), "value": float(loss)}
 
-    def score(self) -> dict:
-        value, steps = _score(self.net, self.x, self.settings)
+    def score(self, tolerance: float) -> dict:
+        value, steps = _score(self.net, self.x, self._settings(tolerance))
         return {"nfe": 6 * float(jnp.mean(steps)), "value": np.asarray(value, np.float64).tolist()}
 
-    def sample(self) -> dict:
-        x, steps = _sample(self.net, self.work.batch, self.work.dim, self.x.dtype, self.settings)
+    def sample(self, tolerance: float) -> dict:
+        x, steps = _sample(self.net, self.work.batch, self.work.dim, self.x.dtype, self._settings(tolerance))
         return {"nfe": 6 * float(jnp.mean(steps)), "value": float(x.mean())}
 
 

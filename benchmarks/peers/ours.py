@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import ffjord
-from ffjord import devices
 from ffjord.divergence import automatic
 from ffjord.dynamics import MLP
 from ffjord.experiments import TrainConfig
@@ -25,9 +24,8 @@ class Peer:
 
     training: Any = ffjord.Hutchinson("gaussian")
 
-    def __init__(self, work: Work, *, double: bool = False, tolerance: float | None = None):
+    def __init__(self, work: Work, *, double: bool = False):
         dtype = jnp.float64 if double else jnp.float32
-        tolerance = tolerance or work.tolerance
         mlp = MLP(work.dim, work.hidden, nonlinearity=work.nonlinearity, layer="concatsquash", key=jax.random.key(0))
         for i, arrays in enumerate(work.weights()):
             for name, path in NAMES.items():
@@ -35,36 +33,42 @@ class Peer:
                 mlp = eqx.tree_at(where, mlp, jnp.asarray(arrays[name], dtype).reshape(where(mlp).shape))
         mlp = jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, mlp)
         exact = automatic(mlp, (work.dim,), max_products=1024)
-        cnf = ffjord.CNF(
-            mlp,
-            end_time=work.end_time,
-            training=ffjord.Numerics(self.training, ffjord.Solver(rtol=tolerance, atol=tolerance, max_steps=256)),
-            testing=ffjord.Numerics(exact, ffjord.Solver(rtol=tolerance, atol=tolerance)),
-        )
+        solver = ffjord.Solver(rtol=jnp.asarray(1e-5, dtype), atol=jnp.asarray(1e-5, dtype))
+        numerics = ffjord.Numerics(self.training, solver), ffjord.Numerics(exact, solver)
+        cnf = ffjord.CNF(mlp, end_time=work.end_time, training=numerics[0], testing=numerics[1])
         self.work, self.flow = work, ffjord.Flow(ffjord.StandardNormal((work.dim,)), cnf)
         config = TrainConfig(learning_rate=1e-30, weight_decay=0.0, clip=None, schedule="constant")
         self.x, self.steps = jnp.asarray(work.points(), dtype), compile_steps(likelihood, optimizer(config), None)
-        self.state = devices.copied(start(self.flow, optimizer(config), average=False))
-        self.flow, self.batches = devices.copied(self.flow), devices.split(np.asarray(self.x)[None], axis=1)
-        self.x, self.key = devices.split(np.asarray(self.x)), devices.copied(jax.random.key(0))
+        self.state = start(self.flow, optimizer(config), average=False)
 
-    def train(self) -> dict:
-        self.state, metrics = self.steps(self.state, self.batches, self.key)
+    def train(self, tolerance: float) -> dict:
+        state = eqx.tree_at(lambda s: s.model, self.state, _tight(self.state.model, tolerance))
+        self.state, metrics = self.steps(state, self.x[None], jax.random.key(0))
         return {"nfe": float(metrics["nfe"][0]), "value": float(metrics["loss"][0])}
 
-    def score(self) -> dict:
-        density = self.flow.density(self.x)
+    def score(self, tolerance: float) -> dict:
+        density = _tight(self.flow, tolerance).density(self.x)
         return {"nfe": float(density.report.nfe), "value": np.asarray(density.log_prob, np.float64).tolist()}
 
-    def sample(self) -> dict:
-        x = self.flow.sample(self.work.batch, key=jax.random.key(0))
-        return {"nfe": float("nan"), "value": float(x.mean())}
+    def sample(self, tolerance: float) -> dict:
+        x = _tight(self.flow, tolerance).sample(self.work.batch, key=jax.random.key(0))
+        return {"nfe": None, "value": float(x.mean())}
 
 
 class Exact(Peer):
     """With the exact trace in training: what this library takes by default where it costs no more."""
 
     training = ffjord.ClosedForm()
+
+
+def _tight(flow: ffjord.Flow, tolerance: float) -> ffjord.Flow:
+    """The flow with another tolerance; nothing is compiled anew."""
+    where = lambda f: [
+        getattr(getattr(f.bijection, part).solver, name)
+        for part in ("training", "testing")
+        for name in ("rtol", "atol")
+    ]
+    return eqx.tree_at(where, flow, [jnp.asarray(tolerance, flow.dtype)] * 4)
 
 
 def _get(layer, path: str):

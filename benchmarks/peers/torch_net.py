@@ -46,9 +46,9 @@ def normal_log_prob(z: Tensor) -> Tensor:
 class TorchPeer:
     """What the peers in PyTorch share: the training step around their log-density."""
 
-    def __init__(self, work: Work, *, double: bool = False, tolerance: float | None = None):
+    def __init__(self, work: Work, *, double: bool = False):
         torch.manual_seed(0)
-        self.work, self.tolerance = work, tolerance or work.tolerance
+        self.work, self.tolerance = work, work.tolerance
         self.net = Net(work)
         self.x = torch.from_numpy(work.points())
         if double:
@@ -61,7 +61,8 @@ class TorchPeer:
     def draw(self, n: int) -> Tensor:
         raise NotImplementedError
 
-    def train(self) -> dict:
+    def train(self, tolerance: float) -> dict:
+        self.tolerance = tolerance
         self.net.nfe = 0
         self.optimizer.zero_grad()
         loss = -self.log_prob(self.x, exact=False).mean()
@@ -70,13 +71,15 @@ class TorchPeer:
         self.optimizer.step()
         return {"nfe": forward, "value": loss.item()}
 
-    def score(self) -> dict:
+    def score(self, tolerance: float) -> dict:
+        self.tolerance = tolerance
         self.net.nfe = 0
         with torch.no_grad():
             value = self.log_prob(self.x, exact=True)
         return {"nfe": self.net.nfe, "value": value.double().tolist()}
 
-    def sample(self) -> dict:
+    def sample(self, tolerance: float) -> dict:
+        self.tolerance = tolerance
         self.net.nfe = 0
         with torch.no_grad():
             x = self.draw(self.work.batch)

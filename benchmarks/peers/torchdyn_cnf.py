@@ -19,21 +19,21 @@ class WithTime(torch.nn.Module):
 
 
 class Peer(TorchPeer):
-    def __init__(self, work, **kwargs):
-        super().__init__(work, **kwargs)
-        noise = torch.distributions.Normal(0.0, 1.0)
+    def __init__(self, work, **options):
+        super().__init__(work, **options)
+        zeros = torch.zeros(work.dim, dtype=self.x.dtype)
+        noise = torch.distributions.MultivariateNormal(zeros, torch.eye(work.dim, dtype=self.x.dtype))
         field = WithTime(self.net)
-        self.cnfs = {True: CNF(field, autograd_trace), False: CNF(field, hutch_trace, noise_dist=noise)}
+        cnfs = {True: CNF(field, autograd_trace), False: CNF(field, hutch_trace, noise_dist=noise)}
         tolerances = {"atol": self.tolerance, "rtol": self.tolerance}
         backwards = {"atol_adjoint": self.tolerance, "rtol_adjoint": self.tolerance}
         make = lambda f: NeuralODE(
             f, solver="dopri5", sensitivity="adjoint", return_t_eval=False, **tolerances, **backwards
         )
-        self.odes = {exact: make(cnf) for exact, cnf in self.cnfs.items()}
+        self.odes = {exact: make(cnf) for exact, cnf in cnfs.items()}
         self.plain = make(field)
 
     def log_prob(self, x, *, exact):
-        self.cnfs[exact].noise = torch.randn_like(x)
         times = torch.tensor([self.work.end_time, 0.0], dtype=x.dtype)
         out = self.odes[exact](torch.cat([torch.zeros_like(x[:, :1]), x], 1), times)[-1]
         return normal_log_prob(out[:, 1:]) - out[:, 0]

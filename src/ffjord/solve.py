@@ -147,6 +147,8 @@ def integrate(
     """
     from ffjord.adjoint import solve_with_adjoint  # the adjoint solves by this module's own `solve`
 
+    # Tolerances may be arrays inside a model that is differentiated; they are not parameters.
+    solver = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, solver)
     run = solve_with_adjoint if solver.gradient == "adjoint" else _solve_discrete
     if solver.shares_steps():
         state, stats = run((_Batched(field), z, context, backward_nfe), solver)

@@ -1,0 +1,204 @@
+"""This library against its peers, on the same work: `make bench`.
+
+Every peer runs in a process of its own, and the repetitions are interleaved, so that a noisy moment of the machine hits
+all of them. A time is the best of the repetitions. All solve with dopri5; in training all estimate the trace with one
+probe of Gaussian noise; scores have the exact trace. The error of a score is its root mean square distance from that of
+a float64 solve with tolerance 1e-10. Equal tolerances do not give equal errors (libraries measure errors in different
+norms), so that a ratio is taken at equal accuracy too: ours with the loosest tolerance whose error is not above the
+peer's. Writes benchmarks/RESULTS.md.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.peers.work import Work
+
+ROOT = Path(__file__).parent.parent
+WORKS = {
+    work.name: work
+    for work in (
+        Work("toy", 2, (64, 64, 64), "tanh", 512),
+        Work("table, narrow", 6, (60, 60, 60), "tanh", 10_000),
+        Work("table, wide (43)", 43, (860, 860), "softplus", 1000),
+        Work("table, wide (63)", 63, (1260, 1260), "softplus", 500),
+        Work("trained flow", 2, (64, 64, 64), "tanh", 512, end_time=0.5, pretrained="toy-checkerboard"),
+    )
+}
+GOALS = {
+    "toy": {"train": 3, "score": 3, "sample": 3},
+    "table, narrow": {"train": 2, "score": 2, "sample": 2},
+    "table, wide (43)": {"train": 1.5, "score": 15},
+    "table, wide (63)": {"train": 1.5, "score": 20},
+    "trained flow": {"train": 3, "score": 3},
+}
+PEERS = {
+    "zuko": "zuko_cnf",
+    "torchdyn": "torchdyn_cnf",
+    "torchdiffeq, adjoint": "torchdiffeq_ffjord",
+    "torchdiffeq, direct": "torchdiffeq_ffjord:Direct",
+    "Diffrax's example": "diffrax_example",
+}
+TASKS = ("train", "score", "sample")
+LOOSER = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+PATIENCE = 30.0
+"""Seconds after which one repetition is enough."""
+
+
+class Worker:
+    """A peer at work in a process of its own."""
+
+    def __init__(self, module: str, work: Work, **options: object):
+        command = [sys.executable, "-m", "benchmarks.worker", module, work.to_json(), json.dumps(options)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+        )
+        self._answer()
+
+    def do(self, task: str, tolerance: float) -> dict:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{task} {tolerance}\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+    def _answer(self) -> dict:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"failed": "the process ended", "seconds": math.inf}
+
+
+def measure(workers: dict[str, Worker], task: str, tolerances: dict[str, float], repeats: int) -> dict[str, dict]:
+    """The best of several interleaved repetitions of each; the first call, which compiles, does not count."""
+    best: dict[str, dict] = {}
+    slow = {}
+    for round_number in range(repeats + 1):
+        for name, worker in workers.items():
+            if name in slow or "failed" in best.get(name, {}):
+                continue
+            answer = worker.do(task, tolerances[name])
+            if round_number == 0 and "failed" not in answer:
+                continue
+            if "failed" in answer or answer["seconds"] < best.get(name, {"seconds": math.inf})["seconds"]:
+                best[name] = answer
+            if answer["seconds"] > PATIENCE:
+                slow[name] = True
+    return best
+
+
+def error(scores: list[float], reference: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((np.asarray(scores) - reference) ** 2)))
+
+
+def loosest(ours: Worker, limit: float, reference: np.ndarray, tolerance: float) -> float:
+    """The loosest tolerance at which our scores are as good as `limit`."""
+    for candidate in LOOSER:
+        if candidate > tolerance and error(ours.do("score", candidate)["value"], reference) <= limit:
+            return candidate
+    return tolerance
+
+
+def compare(work: Work, repeats: int) -> list[dict]:
+    """The table's rows of one work: one for every peer and task."""
+    exact = Worker("ours", work, double=True)
+    reference = np.asarray(exact.do("score", 1e-10)["value"])
+    exact.close()
+    workers = {"ours": Worker("ours", work)} | {name: Worker(module, work) for name, module in PEERS.items()}
+    ours, rows = workers["ours"], []
+    same = dict.fromkeys(workers, work.tolerance)
+    found = {"score": measure(workers, "score", same, repeats)}
+    errors = {n: error(a["value"], reference) if "failed" not in a else math.nan for n, a in found["score"].items()}
+    matched = {name: loosest(ours, errors[name], reference, work.tolerance) for name in PEERS}
+    for task in TASKS:
+        best = found.get(task) or measure(workers, task, same, repeats)
+        equal = {tol: measure({"ours": ours}, task, {"ours": tol}, repeats)["ours"] for tol in {*matched.values()}}
+        for name in PEERS:
+            peer, mine, fair = best[name], best["ours"], equal[matched[name]]
+            rows.append(
+                {"work": work.name, "task": task, "peer": name, "failed": peer.get("failed")}
+                | {"seconds": peer["seconds"], "ours": mine["seconds"], "ours_matched": fair["seconds"]}
+                | {"nfe": peer.get("nfe"), "our_nfe": mine["nfe"], "matched_nfe": fair["nfe"]}
+                | {"error": errors[name], "our_error": errors["ours"], "matched": matched[name]}
+            )
+            print(_line(rows[-1]), flush=True)
+    for worker in workers.values():
+        worker.close()
+    return rows
+
+
+def _line(row: dict) -> str:
+    if row["failed"]:
+        return f"| {row['work']} | {row['task']} | {row['peer']} | failed: {row['failed'][:60]} | | | | | | |"
+    count = lambda value: "" if value is None else f"{value:.0f}"
+    return (
+        f"| {row['work']} | {row['task']} | {row['peer']} | {1e3 * row['seconds']:.1f} | {1e3 * row['ours']:.1f} "
+        f"| {count(row['nfe'])} / {count(row['our_nfe'])} | {row['error']:.0e} / {row['our_error']:.0e} "
+        f"| {row['seconds'] / row['ours']:.1f} | {1e3 * row['ours_matched']:.1f} ({row['matched']:g}) "
+        f"| {row['seconds'] / row['ours_matched']:.1f} |"
+    )
+
+
+def report(rows: list[dict], repeats: int) -> str:
+    """benchmarks/RESULTS.md."""
+    names = ("ffjord", "jax", "diffrax", "torch", "zuko", "torchdyn", "torchdiffeq")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    lines = [
+        "# Speed against peers",
+        "",
+        f"Made by `make bench` on {os.cpu_count()} shared {platform.machine()} cores; best of {repeats} interleaved "
+        f"repetitions. {versions}.",
+        "",
+        *(__doc__ or "").split("\n\n", 1)[1].strip().splitlines(),
+        "",
+        "## Against the goals",
+        "",
+        "The smallest ratio over all peers, at equal accuracy.",
+        "",
+        "| work | task | goal | ratio to the best peer | the best peer |",
+        "|---|---|---|---|---|",
+    ]
+    for work in dict.fromkeys(row["work"] for row in rows):
+        for task in TASKS:
+            several = [row for row in rows if (row["work"], row["task"]) == (work, task) and not row["failed"]]
+            if several:
+                best = min(several, key=lambda row: row["seconds"] / row["ours_matched"])
+                ratio, goal = best["seconds"] / best["ours_matched"], GOALS[work].get(task)
+                lines.append(f"| {work} | {task} | {goal or ''} | {ratio:.1f} | {best['peer']} |")
+    lines += [
+        "",
+        "## All figures",
+        "",
+        "Times in milliseconds. NFE and error: the peer's / ours at the same tolerance, 1e-5.",
+        "",
+        "| work | task | peer | its time | ours | NFE | error | ratio | ours at equal accuracy (tolerance) | ratio |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *map(_line, rows),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--works", nargs="*", choices=list(WORKS), default=list(WORKS))
+    given = parser.parse_args()
+    rows = [row for name in given.works for row in compare(WORKS[name], given.repeats)]
+    (ROOT / "benchmarks" / "RESULTS.md").write_text(report(rows, given.repeats))
+    (ROOT / "benchmarks" / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
