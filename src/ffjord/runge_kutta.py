@@ -30,6 +30,8 @@ Norm = Callable[[Any], Array]
 RUNNING, FINISHED, TOO_MANY, TOO_SMALL = range(4)
 
 _SAFETY, _SHRINK, _GROW = 0.9, 0.2, 10.0
+_SHRINK_FIRST = 0.02
+"""The first step is a guess: if it was too long, what its error says is followed at once."""
 
 
 class Method(NamedTuple):
@@ -209,8 +211,9 @@ def _adapted_step(loop: _Loop, args: Any, tolerances: Any, rates: Rates, norm: N
     size = norm(scaled)
     size = jnp.where(jnp.isnan(size), jnp.inf, size)
     keep = size < 1
-    grow = jnp.where(keep, jnp.where(loop.outcome.accepted == 0, 1 / _first(plan), _GROW), 1.0)
-    factor = jnp.clip(_SAFETY * jnp.where(size > 0, size, 1e-30) ** (-1 / plan.method.order), _SHRINK, grow)
+    grow = jnp.where(keep, _GROW, 1.0)
+    shrink = jnp.where(loop.outcome.accepted == 0, _SHRINK_FIRST, _SHRINK)
+    factor = jnp.clip(_SAFETY * jnp.where(size > 0, size, 1e-30) ** (-1 / plan.method.order), shrink, grow)
     accepted, rejected = loop.outcome.accepted + keep, loop.outcome.rejected + ~keep
     next_h = (h * factor).astype(h.dtype)
     status = jnp.where(next_h < 4 * eps, TOO_SMALL, jnp.where(accepted + rejected >= plan.max_steps, TOO_MANY, RUNNING))
@@ -279,11 +282,6 @@ def _recorded(loop: _Loop, s: Array, h: Array, keep: Any, plan: Plan) -> _Record
 def _put_and_advance(carry: Any, j: Array, advance: Callable[[Any], Any]) -> Any:
     buffer, state = carry
     return jax.tree.map(lambda x, new: x.at[j].set(new), buffer, state), advance(state)
-
-
-def _first(plan: Plan) -> float:
-    """The first step's length; it was a guess, so that the second may be as long as the whole path."""
-    return plan.first_step or 1.0
 
 
 def _signed(s: Array, h: Array, plan: Plan) -> tuple[Array, Array]:

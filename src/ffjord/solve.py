@@ -84,7 +84,9 @@ _EXPLICIT = {
 }
 _FIXED = ("euler", "midpoint", "rk4")
 _IMPLICIT = "kvaerno5"
-_FIRST_STEP = 0.05
+_FIRST_STEP = 0.15
+"""Part of the path. Easy flows are then solved in two steps; where it is too long, the step that is lost is a rejected
+one, which no gradient goes through."""
 
 
 class Solver(eqx.Module):
