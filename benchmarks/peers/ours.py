@@ -1,5 +1,6 @@
 """This library."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -39,19 +40,19 @@ class Peer:
         self.work, self.flow = work, ffjord.Flow(ffjord.StandardNormal((work.dim,)), cnf)
         config = TrainConfig(learning_rate=1e-30, weight_decay=0.0, clip=None, schedule="constant")
         self.x, self.steps = jnp.asarray(work.points(), dtype), compile_steps(likelihood, optimizer(config), None)
-        self.state = start(self.flow, optimizer(config), average=False)
+        self.state = functools.cache(lambda tol: start(self.tight(tol), optimizer(config), average=False))
+        self.tight = functools.cache(lambda tol: _tight(self.flow, tol))
 
     def train(self, tolerance: float) -> dict:
-        state = eqx.tree_at(lambda s: s.model, self.state, _tight(self.state.model, tolerance))
-        self.state, metrics = self.steps(state, self.x[None], jax.random.key(0))
+        _, metrics = self.steps(self.state(tolerance), self.x[None], jax.random.key(0))
         return {"nfe": float(metrics["nfe"][0]), "value": float(metrics["loss"][0])}
 
     def score(self, tolerance: float) -> dict:
-        density = _tight(self.flow, tolerance).density(self.x)
+        density = self.tight(tolerance).density(self.x)
         return {"nfe": float(density.report.nfe), "value": np.asarray(density.log_prob, np.float64).tolist()}
 
     def sample(self, tolerance: float) -> dict:
-        x = _tight(self.flow, tolerance).sample(self.work.batch, key=jax.random.key(0))
+        x = self.tight(tolerance).sample(self.work.batch, key=jax.random.key(0))
         return {"nfe": None, "value": float(x.mean())}
 
 
