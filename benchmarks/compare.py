@@ -5,7 +5,8 @@ all of them. A time is the best of the repetitions. All solve with dopri5; in tr
 probe of Gaussian noise; scores have the exact trace. The error of a score is its root mean square distance from that of
 a float64 solve with tolerance 1e-10. Equal tolerances do not give equal errors (libraries measure errors in different
 norms), so that a ratio is taken at equal accuracy too: ours with the loosest tolerance whose error is not above the
-peer's. Writes benchmarks/RESULTS.md.
+peer's. NFE of Diffrax's example is the mean over samples, each of which has its own steps. Writes
+benchmarks/RESULTS.md.
 """
 
 import argparse
@@ -153,15 +154,17 @@ def _line(row: dict) -> str:
 def report(rows: list[dict], repeats: int) -> str:
     """benchmarks/RESULTS.md."""
     names = ("ffjord", "jax", "diffrax", "torch", "zuko", "torchdyn", "torchdiffeq")
+    left = [name for name in WORKS if name not in {row["work"] for row in rows}]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in names)
     lines = [
         "# Speed against peers",
         "",
-        f"Made by `make bench` on {os.cpu_count()} shared {platform.machine()} cores; best of {repeats} interleaved "
-        f"repetitions. {versions}.",
+        f"Made by `python -m benchmarks.compare --repeats {repeats}` (`make bench`: five times) on {os.cpu_count()} "
+        f"shared {platform.machine()} cores, best of the interleaved repetitions. {versions}.",
         "",
         *(__doc__ or "").split("\n\n", 1)[1].strip().splitlines(),
         "",
+        *([f"Not measured in this run: {'; '.join(left)}.", ""] if left else []),
         "## Against the goals",
         "",
         "The smallest ratio over all peers, at equal accuracy.",
