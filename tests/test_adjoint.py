@@ -136,6 +136,14 @@ def test_tolerances_that_are_arrays_are_no_parameters(gradient, build):
     assert abs(grad.log_end_time) > 0.1
 
 
+def test_states_in_between_are_made_again_for_any_number_of_steps(build):
+    """13 steps with room for 3: every eighth is kept, which is more than 13 / 3 apart."""
+    settings = {"method": "midpoint", "num_steps": 13}
+    grads = [value_and_grad(make(build, checkpoints=count, **settings), jnp.asarray(X))[1] for count in (13, 3)]
+    flat = [jax.flatten_util.ravel_pytree(eqx.filter(grad, eqx.is_inexact_array))[0] for grad in grads]
+    np.testing.assert_allclose(*flat, rtol=1e-12, atol=1e-12)
+
+
 def test_direct_gradient_allows_forward_mode(build):
     cnf = make(build, method="midpoint", num_steps=4, gradient="direct")
     x, direction = jnp.asarray(X), jnp.ones_like(X)

@@ -146,7 +146,7 @@ def _backward(
         grad_state, more = pullback((grad_y, grad_k))
         return *grad_state, jax.tree.map(jnp.add, grad_params, more)
 
-    longest = -(-plan.max_steps // plan.checkpoints)
+    longest = 1 << (-(-plan.max_steps // plan.checkpoints) - 1).bit_length()  # strides double
     local = jax.tree.map(lambda x: jnp.zeros((longest, *x.shape[1:]), x.dtype), record.kept)
 
     def segment(carry):
