@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jax
 
-from ffjord import compilation_cache
+from ffjord import compilation
 from ffjord.cli import main
 from ffjord.report import Entry, gallery
 from ffjord.runs import Run, write_json
@@ -85,7 +85,7 @@ def draw_gallery(results: dict[str, dict]) -> None:
 
 
 if __name__ == "__main__":
-    compilation_cache.enable()
+    compilation.enable_cache()
     RESULTS.mkdir(exist_ok=True)
     found = {name: train_and_evaluate(name) for name in (*TOYS, "1d")}
     write_json(RESULTS / "toys.json", found)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Real, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report
 from ffjord.bijections.cnf import CNF
+from ffjord.compilation import compiled
 from ffjord.divergence import Skipped
 from ffjord.errors import SolveError as SolveError
 from ffjord.solve import MESSAGES, OK
@@ -138,13 +139,13 @@ class Flow(eqx.Module):
         return batch
 
 
-@eqx.filter_jit
+@compiled
 def _density(flow: Flow, x: Array, key: PRNGKeyArray | None, train: bool) -> Density:
     out = flow.bijection.inverse(x, train=train, key=key)
     return Density(flow.base.log_prob(out.value) + out.log_det, out.value, out.report)
 
 
-@eqx.filter_jit
+@compiled
 def _samples(flow: Flow, n: int, key: PRNGKeyArray) -> Samples:
     key_base, key_noise = jax.random.split(key)
     z = flow.base.sample(n, dtype=flow.dtype, key=key_base)
@@ -152,7 +153,7 @@ def _samples(flow: Flow, n: int, key: PRNGKeyArray) -> Samples:
     return Samples(out.value, flow.base.log_prob(z) - out.log_det, out.report)
 
 
-@eqx.filter_jit
+@compiled
 def _path(flow: Flow, n: int, times: Array, key: PRNGKeyArray) -> Samples:
     return jax.lax.map(lambda time: _samples(flow.at(time), n, key), times)
 

@@ -32,6 +32,11 @@ RUNNING, FINISHED, TOO_MANY, TOO_SMALL = range(4)
 _SAFETY, _SHRINK, _GROW = 0.9, 0.2, 10.0
 _SHRINK_FIRST = 0.02
 """The first step is a guess: if it was too long, what its error says is followed at once."""
+_GUESS, _PROBE = 0.15, 0.05
+"""The first step of a method without an estimate of it, and how far the estimate looks: parts of the path."""
+_REACH, _WHOLE = 2.5, 0.14
+"""How far a step gets for each unit of what is estimated, and where trying the whole path at once begins to pay;
+measured for dopri5 on trained and untrained flows (docs/performance.md)."""
 
 
 class Method(NamedTuple):
@@ -54,17 +59,17 @@ class Method(NamedTuple):
         order: Any = solver.order(None)  # pyright: ignore[reportArgumentType]
         return cls(order, rows, floats(tableau.c), floats(tableau.b_sol), floats(tableau.b_error), bool(tableau.fsal))
 
-    def cost(self, steps: Array) -> Array:
-        """Evaluations that so many steps take."""
-        return len(self.a) * steps + 1 if self.reuses_last else len(self.b) * steps
+    def cost(self, steps: Array, *, adaptive: bool) -> Array:
+        """Evaluations that so many steps take, with the one that estimates the first."""
+        return len(self.a) * steps + 1 + adaptive if self.reuses_last else len(self.b) * steps
 
 
 class Plan(NamedTuple):
     """What of a solve is known when it is compiled."""
 
     method: Method
-    first_step: float | None
-    """Length of the first step; None for steps of equal length."""
+    adaptive: bool
+    """Whether the error decides on the steps; else there are `max_steps` of equal length."""
     max_steps: int
     checkpoints: int
     direction: int
@@ -177,12 +182,12 @@ def _run(
     start, args = inputs
     begin = _begin(plan, start)
     none = jnp.zeros((), jnp.int32)
-    h = jnp.full_like(begin, 1 / plan.max_steps if plan.first_step is None else plan.first_step)
     k = rates(begin, start, args) if plan.method.reuses_last else ()
+    h = _first_step(start, k, args, tolerances, rates, norm, plan)
     first = _Loop(
         jnp.zeros_like(begin), h, start, k, Outcome(none, none, none), _blank(start, k, begin, plan) if record else None
     )
-    advance = _equal_step if plan.first_step is None else _adapted_step
+    advance = _adapted_step if plan.adaptive else _equal_step
     goes_on = lambda loop: loop.outcome.status == RUNNING
     body = lambda loop: advance(loop, args, tolerances, rates, norm, plan)
     if bounded:
@@ -201,14 +206,12 @@ def _equal_step(loop: _Loop, args: Any, tolerances: Any, rates: Rates, norm: Nor
 
 
 def _adapted_step(loop: _Loop, args: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan) -> _Loop:
-    rtol, atol = tolerances
     eps = jnp.finfo(loop.s.dtype).eps
     is_last = loop.s + loop.h >= 1 - 8 * eps
     h = jnp.where(is_last, 1 - loop.s, loop.h)
     s_signed, h_signed = _signed(loop.s, h, plan)
     y, k, error = _step(rates, plan, s_signed, h_signed, (loop.y, loop.k), args)
-    scaled = jax.tree.map(lambda e, a, b: e / (atol + rtol * jnp.maximum(jnp.abs(a), jnp.abs(b))), error, loop.y, y)
-    size = norm(scaled)
+    size = _size(error, loop.y, y, tolerances, norm)
     size = jnp.where(jnp.isnan(size), jnp.inf, size)
     keep = size < 1
     grow = jnp.where(keep, _GROW, 1.0)
@@ -227,6 +230,31 @@ def _adapted_step(loop: _Loop, args: Any, tolerances: Any, rates: Rates, norm: N
         outcome=Outcome(status, accepted, rejected),
         record=_recorded(loop, s_signed, h_signed, keep, plan),
     )
+
+
+def _first_step(start: Any, k: Any, args: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan) -> Array:
+    """How long the first step may be, from how fast the rate changes.
+
+    If the rate k changes by the part ρ of itself along the path, a step h of a method of order p has an error of about
+    |k| (ρ h)^p, up to a constant, and with |k| in units of the tolerance the longest step is about |k|^(-1/p) / ρ.
+    """
+    begin = _begin(plan, start)
+    if not (plan.adaptive and plan.method.reuses_last):
+        return jnp.full_like(begin, _GUESS)
+    s, h = _signed(jnp.zeros_like(begin), jnp.full_like(begin, _PROBE), plan)
+    later = rates(s + h, jax.tree.map(lambda y, k: y + h * k, start, k), args)
+    size = lambda rate: _size(rate, start, start, tolerances, norm)
+    change = size(jax.tree.map(jnp.subtract, later, k)) / _PROBE
+    estimate = size(k) ** (1 - 1 / plan.method.order) / change
+    step = jnp.where(estimate < _WHOLE, _REACH * estimate, 1.0)
+    return jax.lax.stop_gradient(jnp.where(jnp.isfinite(estimate), jnp.maximum(step, 1e-3), _GUESS).astype(begin.dtype))
+
+
+def _size(error: Any, y: Any, other: Any, tolerances: Any, norm: Norm) -> Array:
+    """The size of an error at states y and `other`, in units of the tolerance."""
+    rtol, atol = tolerances
+    scaled = lambda e, a, b: e / (atol + rtol * jnp.maximum(jnp.abs(a), jnp.abs(b)))
+    return norm(jax.tree.map(scaled, error, y, other))
 
 
 def _step(rates: Rates, plan: Plan, s: Array, h: Array, state: Any, args: Any) -> tuple[Any, Any, Any]:

@@ -85,8 +85,7 @@ _EXPLICIT = {
 _FIXED = ("euler", "midpoint", "rk4")
 _IMPLICIT = "kvaerno5"
 _FIRST_STEP = 0.15
-"""Part of the path. Easy flows are then solved in two steps; where it is too long, the step that is lost is a rejected
-one, which no gradient goes through."""
+"""Of the implicit method; part of the path."""
 
 
 class Solver(eqx.Module):
@@ -176,7 +175,7 @@ def solve(
     method, fixed = _EXPLICIT[solver.method], solver.method in _FIXED
     plan = Plan(
         method,
-        first_step=None if fixed else _FIRST_STEP,
+        adaptive=not fixed,
         max_steps=solver.num_steps if fixed else solver.max_steps,
         checkpoints=solver.checkpoints,
         direction=-1 if reverse else 1,
@@ -184,7 +183,7 @@ def solve(
     run = solve_openly if solver.gradient == "direct" else solve_explicit
     state, (status, accepted, rejected) = run(rates, start, args, solver.rtol, solver.atol, norm, plan)
     outcome = jnp.select([status == FINISHED, status == TOO_MANY], [OK, STEP_LIMIT], STEP_TOO_SMALL)
-    return state, Stats(method.cost(accepted + rejected), accepted, rejected, outcome)
+    return state, Stats(method.cost(accepted + rejected, adaptive=not fixed), accepted, rejected, outcome)
 
 
 def _solve_implicit(

@@ -36,10 +36,10 @@ def main(argv: Sequence[str]) -> int:
         raise InputError(f"--limit must be at least 2; got {given.limit}.")
     if given.out is not None:
         new_file(given.out, (".json",), overwrite=given.overwrite)
-    from ffjord import compilation_cache, devices
+    from ffjord import compilation, devices
 
     given.cluster.join()
-    compilation_cache.enable()
+    compilation.enable_cache()
     run = Run.open(given.run)
     with devices.together():
         results = evaluate(run, given.limit)

@@ -31,7 +31,7 @@ class Arguments:
 
 
 def main(argv: Sequence[str]) -> int:
-    from ffjord import compilation_cache
+    from ffjord import compilation
     from ffjord.cli.train import check_settings, train_and_tell
 
     run = _run(argv)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         raise InputError("name the run directory first: `ffjord resume runs/toy/pinwheel`.")
     experiment = dataclasses.replace(run.experiment, solve=given.solve, train=given.train)
     given.cluster.join()
-    compilation_cache.enable()
+    compilation.enable_cache()
     if experiment != run.experiment:
         check_settings(experiment, run.path)
     return train_and_tell(run, experiment)

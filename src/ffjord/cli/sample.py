@@ -36,7 +36,7 @@ class Arguments:
 
 
 def main(argv: Sequence[str]) -> int:
-    from ffjord import compilation_cache
+    from ffjord import compilation
 
     given = parse(Arguments, argv, "sample", _EXAMPLES)
     if given.number < 1:
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     check_seed(given.seed)
     _check_room(path, given.number)
     run = Run.open(given.run)
-    compilation_cache.enable()
+    compilation.enable_cache()
     _sample(run, given.number, given.seed, path)
     print(f"{given.number} samples written to {path}")
     return 0

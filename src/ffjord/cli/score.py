@@ -33,10 +33,10 @@ def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "score", _EXAMPLES)
     path = new_file(given.out, (".csv", ".npy"), overwrite=given.overwrite)
     run = Run.open(given.run)
-    from ffjord import compilation_cache, devices
+    from ffjord import compilation, devices
 
     given.cluster.join()
-    compilation_cache.enable()
+    compilation.enable_cache()
     with devices.together():
         print(f"{_score(run, given.points, path)} log-densities written to {path}")
     return 0

@@ -53,10 +53,10 @@ def main(argv: Sequence[str]) -> int:
 
 def start(path: Path, experiment: Experiment, cluster: Cluster) -> int:
     """Checks all settings, makes the run directory, trains."""
-    from ffjord import compilation_cache, devices
+    from ffjord import compilation, devices
 
     cluster.join()
-    compilation_cache.enable()
+    compilation.enable_cache()
     check_settings(experiment)
     made = devices.from_writer(lambda: Run.create(path, experiment).experiment.to_dict())
     print(f"{experiment.name}: {experiment.summary}; into {path}")

@@ -1,12 +1,12 @@
 """The vector field that moves the density."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ffjord.bijections import CNF, AbstractBijection, Chain
+from ffjord.compilation import compiled
 from ffjord.flow import Flow
 
 
@@ -38,7 +38,7 @@ def velocity(flow: Flow, x: Float[Array | np.ndarray, "n d"], time: float = 1.0)
     return len(cnfs) * np.asarray(_velocity(cnf, after, fraction, jnp.asarray(x, flow.dtype)))
 
 
-@eqx.filter_jit
+@compiled
 def _velocity(cnf: CNF, after: tuple[AbstractBijection, ...], fraction: Array, x: Array) -> Array:
     """dg/dz · T f(s T, z)."""
     z = Chain(after).inverse(x).value if after else x

@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ffjord import devices
+from ffjord.compilation import compiled
 from ffjord.objectives import Objective
 from ffjord.parameters import backward_nfe, trainable
 from ffjord.training.state import TrainState, replace
@@ -39,7 +40,7 @@ def compile_steps(objective: Objective, rule: optax.GradientTransformation, aver
         metrics = {"loss": loss, **progress.metrics, "backward_nfe": counted, "grad_norm": norm, "sound": sound}
         return state, metrics
 
-    @eqx.filter_jit
+    @compiled
     def steps(state: TrainState, batches: PyTree, key: PRNGKeyArray) -> tuple[TrainState, dict[str, Array]]:
         arrays, static = eqx.partition(state, eqx.is_array)
 
