@@ -1,4 +1,7 @@
-"""One peer in a process of its own: takes the names of tasks on its standard input, answers with times and values."""
+"""One peer in a process of its own: takes the names of tasks on its standard input, answers with times and values.
+
+The time of `train` is that of one of the work's training steps in a row.
+"""
 
 import importlib
 import json
@@ -16,18 +19,18 @@ def main(peer: str, work: str, options: str) -> None:
     module, _, name = peer.partition(":")
     from benchmarks.peers.work import Work
 
-    made = getattr(importlib.import_module(f"benchmarks.peers.{module}"), name or "Peer")(
-        Work.from_json(work), **json.loads(options)
-    )
+    given = Work.from_json(work)
+    made = getattr(importlib.import_module(f"benchmarks.peers.{module}"), name or "Peer")(given, **json.loads(options))
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
         began = time.perf_counter()
+        task, tolerance = line.split()
         try:
-            task, tolerance = line.split()
             answer = getattr(made, task)(float(tolerance))
         except Exception as error:
             answer = {"failed": f"{type(error).__name__}: {error}"[:300]}
-        print(json.dumps(answer | {"seconds": time.perf_counter() - began}), file=answers, flush=True)
+        seconds = (time.perf_counter() - began) / (given.train_steps if task == "train" else 1)
+        print(json.dumps(answer | {"seconds": seconds}), file=answers, flush=True)
 
 
 if __name__ == "__main__":

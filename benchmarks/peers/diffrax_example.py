@@ -51,7 +51,9 @@ class Peer:
         return self.work.end_time, jnp.asarray(tolerance, self.x.dtype)
 
     def train(self, tolerance: float) -> dict:
-        self.net, self.state, loss, steps = _train(self.net, self.state, self.x, self.rule, self._settings(tolerance))
+        settings = self._settings(tolerance)
+        for _ in range(self.work.train_steps):
+            self.net, self.state, loss, steps = _train(self.net, self.state, self.x, self.rule, settings)
         return {"nfe": 6 * float(jnp.mean(steps)), "value": float(loss)}
 
     def score(self, tolerance: float) -> dict:

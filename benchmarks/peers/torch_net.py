@@ -63,12 +63,13 @@ class TorchPeer:
 
     def train(self, tolerance: float) -> dict:
         self.tolerance = tolerance
-        self.net.nfe = 0
-        self.optimizer.zero_grad()
-        loss = -self.log_prob(self.x, exact=False).mean()
-        forward = self.net.nfe
-        loss.backward()
-        self.optimizer.step()
+        for _ in range(self.work.train_steps):
+            self.net.nfe = 0
+            self.optimizer.zero_grad()
+            loss = -self.log_prob(self.x, exact=False).mean()
+            forward = self.net.nfe
+            loss.backward()
+            self.optimizer.step()
         return {"nfe": forward, "value": loss.item()}
 
     def score(self, tolerance: float) -> dict:

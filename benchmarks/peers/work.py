@@ -37,6 +37,8 @@ class Work:
     tolerance: float = 1e-5
     seed: int = 0
     pretrained: str | None = None
+    train_steps: int = 1
+    """Training steps in a row that are timed together."""
 
     def weights(self) -> list[dict[str, np.ndarray]]:
         """Arrays of every layer: of a shipped flow, or random ones of the usual size (normal, variance 1 / inputs)."""

@@ -13,23 +13,23 @@ Inputs = tuple[Field, Array, Any, Array]
 
 
 @eqx.filter_custom_vjp
-def solve_with_adjoint(inputs: Inputs, solver: Solver) -> tuple[State, Stats]:
+def solve_with_adjoint(inputs: Inputs, solver: Solver, axis: str | None) -> tuple[State, Stats]:
     """Integrates (field, z, context, backward_nfe); its gradient is the continuous adjoint's."""
     field, z, context, _ = inputs
     rates = lambda s, state, args: args[0](s, state.z, args[1])
     start = start_state(field, z, context)
-    return solve(rates, start, (field, context), solver, norm=error_norm(solver), driving=1)
+    return solve(rates, start, (field, context), solver, norm=error_norm(solver, axis), driving=1)
 
 
 @solve_with_adjoint.def_fwd
-def _forward(perturbed: Any, inputs: Inputs, solver: Solver):
+def _forward(perturbed: Any, inputs: Inputs, solver: Solver, axis: str | None):
     del perturbed
-    state, stats = solve_with_adjoint(inputs, solver)
+    state, stats = solve_with_adjoint(inputs, solver, axis)
     return (state, stats), state.z
 
 
 @solve_with_adjoint.def_bwd
-def _backward(z1: Array, grads: Any, perturbed: Any, inputs: Inputs, solver: Solver):
+def _backward(z1: Array, grads: Any, perturbed: Any, inputs: Inputs, solver: Solver, axis: str | None):
     """Solves backwards for z, the adjoint a = dL/dz and the parameters' gradient.
 
         dz/ds = f,    da/ds = -aᵀ df/dz,    dL/dθ = ∫ aᵀ df/dθ ds          (equation 6)
@@ -62,11 +62,12 @@ def _backward(z1: Array, grads: Any, perturbed: Any, inputs: Inputs, solver: Sol
     start = (jnp.nan_to_num(z1), cotangent.z, jax.tree.map(jnp.zeros_like, params))
     args = (params, rest, cotangent)
     (_, grad_z, grad_params), stats = solve(
-        rates, start, args, solver, norm=error_norm(solver), driving=2, reverse=True
+        rates, start, args, solver, norm=error_norm(solver, axis), driving=2, reverse=True
     )
     factor = jnp.where(stats.outcome == OK, scale, jnp.nan)  # a backward solve that failed has no gradient to offer
     grad_z, (grad_field, grad_context) = jax.tree.map(lambda g: g * factor, (grad_z, grad_params))
-    return grad_field, grad_z, grad_context, stats.nfe.astype(z0.dtype)
+    shares = 1 if axis is None else jax.lax.axis_size(axis)  # gradients are summed over devices, and so is the count
+    return grad_field, grad_z, grad_context, stats.nfe.astype(z0.dtype) / shares
 
 
 def _is_none(x: Any) -> bool:

@@ -25,13 +25,14 @@ def enable_cache() -> None:
         return
     folder = choice or platformdirs.user_cache_path("ffjord") / "compiled"
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # many small programs take a second together
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """`equinox.filter_jit` with our settings; as a part of somebody else's program, with theirs."""
     as_part = eqx.filter_jit(function)
-    alone = functools.cache(lambda: eqx.filter_jit(function, compiler_options=_settings(jax.default_backend())))
+    alone = functools.cache(lambda: eqx.filter_jit(function, **_settings(jax.default_backend())))
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
@@ -48,11 +49,11 @@ _UNTRACED = _trace_state()
 
 
 @functools.cache
-def _settings(backend: str) -> dict[str, str]:
-    """The settings for a backend, or none where its XLA does not know them."""
-    settings = _SETTINGS.get(backend, {})
+def _settings(backend: str) -> dict[str, Any]:
+    """The arguments of `jit` for a backend, or none where its XLA does not know them."""
+    settings: dict[str, Any] = {"compiler_options": _SETTINGS.get(backend, {})}
     try:
-        jax.jit(lambda: 0, compiler_options=settings).lower().compile()
+        jax.jit(lambda: 0, **settings).lower().compile()
     except jax.errors.JaxRuntimeError:
         return {}
     return settings

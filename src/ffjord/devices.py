@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -25,6 +25,8 @@ from ffjord.errors import Answer, InputError, PeerError
 
 T = TypeVar("T")
 
+_ROWS = "rows"
+"""The mesh's one axis."""
 _LOST = ("gloo", "nccl", "unavailable", "deadline", "connection", "socket", "heartbeat", "coordination", "peer")
 
 
@@ -128,7 +130,7 @@ def split(rows: np.ndarray, *, axis: int = 0) -> Any:
     """An array that every process holds, with its rows spread over all devices."""
     if jax.device_count() == 1:
         return rows
-    spread = NamedSharding(_mesh(), PartitionSpec(*[None] * axis, "rows"))
+    spread = NamedSharding(_mesh(), PartitionSpec(*[None] * axis, _ROWS))
     return jax.make_array_from_callback(rows.shape, spread, lambda index: rows[index])
 
 
@@ -149,6 +151,30 @@ def copied(tree: T) -> T:
         return jax.make_array_from_callback(host.shape, everywhere, lambda index: host[index])
 
     return jax.tree.map(lambda leaf: copy(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+
+def spread() -> Any:
+    """A stretch of work whose solves take place on all devices at once, each with its part of the rows."""
+    return nullcontext() if jax.device_count() == 1 else jax.set_mesh(_mesh())
+
+
+def on_each(function: Callable[[Any, Any, str | None], tuple[Any, Any]], shared: Any, rows: Any) -> tuple[Any, Any]:
+    """`function(shared, rows, axis)` on every device of `spread`, each with its part of the rows.
+
+    It returns results of its rows, and results that are the same everywhere; `axis` is the name by which it can sum
+    over devices. Gradients by `shared` are summed over devices once, and not in every step of a loop. Outside of
+    `spread`, or where the rows cannot be split evenly, there is one call with all rows and no axis.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    n = len(jax.tree.leaves(rows)[0])
+    if mesh.axis_names != (_ROWS,) or not mesh.are_all_axes_auto or n % mesh.size:
+        return function(shared, rows, None)
+    arrays, rest = eqx.partition(shared, eqx.is_array)
+    local = lambda arrays, rows: function(eqx.combine(arrays, rest), rows, _ROWS)
+    everywhere, split = PartitionSpec(), PartitionSpec(_ROWS)
+    return jax.shard_map(local, in_specs=(everywhere, split), out_specs=(split, everywhere), check_vma=False)(
+        arrays, rows
+    )
 
 
 def fetch(array: Any) -> np.ndarray:
@@ -189,7 +215,7 @@ def leave(code: int) -> int:
 
 @functools.cache
 def _mesh() -> Mesh:
-    return Mesh(np.asarray(jax.devices()), ("rows",))
+    return Mesh(np.asarray(jax.devices()), (_ROWS,))
 
 
 def _gather(number: float) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Flow = base density + bijection."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -91,15 +92,11 @@ class Flow(eqx.Module):
 
     def sample(self, n: int, *, key: PRNGKeyArray) -> Float[Array, "n *event"]:
         """n samples, without their densities: up to the solver's tolerance those of `sample_and_log_prob`."""
-        return Flow(self.base, _without_divergence(self.bijection)).sample_and_log_prob(n, key=key).x
+        return self._draw(_points, n, key).x
 
     def sample_and_log_prob(self, n: int, *, key: PRNGKeyArray) -> Samples:
         """n samples and their log-densities, from the same solve."""
-        if n < 1:
-            raise ValueError(f"n must be at least 1; got {n}.")
-        samples = _samples(self, n, key)
-        _raise_if_failed(samples.report)
-        return samples
+        return self._draw(_samples, n, key)
 
     def at(self, time: float | Float[Array, ""]) -> "Flow":
         """The flow stopped at a moment between the base (0) and the data (1)."""
@@ -120,6 +117,13 @@ class Flow(eqx.Module):
     def absorb(self, observed: Any) -> "Flow":
         """The flow with its running statistics moved by what a training batch showed."""
         return Flow(self.base, self.bijection.absorb(observed))
+
+    def _draw(self, draw: Callable[..., Samples], n: int, key: PRNGKeyArray) -> Samples:
+        if n < 1:
+            raise ValueError(f"n must be at least 1; got {n}.")
+        samples = draw(self, n, key)
+        _raise_if_failed(samples.report)
+        return samples
 
     def _batch(self, x: Any) -> Array:
         """The input as an array of the flow's type, or an error that says what is wrong with it."""
@@ -151,6 +155,11 @@ def _samples(flow: Flow, n: int, key: PRNGKeyArray) -> Samples:
     z = flow.base.sample(n, dtype=flow.dtype, key=key_base)
     out = flow.bijection.forward(z, key=key_noise)
     return Samples(out.value, flow.base.log_prob(z) - out.log_det, out.report)
+
+
+@compiled
+def _points(flow: Flow, n: int, key: PRNGKeyArray) -> Samples:
+    return _samples(Flow(flow.base, _without_divergence(flow.bijection)), n, key)
 
 
 @compiled

@@ -34,7 +34,7 @@ _SHRINK_FIRST = 0.02
 """The first step is a guess: if it was too long, what its error says is followed at once."""
 _GUESS, _PROBE = 0.15, 0.05
 """The first step of a method without an estimate of it, and how far the estimate looks: parts of the path."""
-_REACH, _WHOLE = 2.5, 0.14
+_REACH, _WHOLE = 2.5, 0.18
 """How far a step gets for each unit of what is estimated, and where trying the whole path at once begins to pay;
 measured for dopri5 on trained and untrained flows (docs/performance.md)."""
 

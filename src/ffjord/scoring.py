@@ -94,7 +94,8 @@ def score_blocks(
     for rows in _regrouped(blocks, chunk):
         padded = np.concatenate([rows, np.repeat(rows[-1:], chunk - len(rows), axis=0)])
         chunk_key = None if key is None else devices.copied(jax.random.fold_in(key, done))
-        density = flow.density(devices.split(padded), key=chunk_key)
+        with devices.spread():
+            density = flow.density(devices.split(padded), key=chunk_key)
         report = density.report
         _check(devices.fetch(report.outcome), done, done + len(rows))
         done += len(rows)

@@ -9,7 +9,7 @@ is said when a solve fails. Below it, `runge_kutta` makes the steps of the expli
 implicit one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, get_args
 
 import diffrax
@@ -20,6 +20,7 @@ import numpy as np
 import optimistix
 from jaxtyping import Array, Float, Int
 
+from ffjord import devices
 from ffjord.choices import Gradient, MethodName, Steps
 from ffjord.implicit import Counting, Kvaerno5
 from ffjord.runge_kutta import FINISHED, TOO_MANY, Method, Plan, solve_explicit, solve_openly
@@ -151,12 +152,19 @@ def integrate(
     # Tolerances may be arrays inside a model that is differentiated; they are not parameters.
     solver = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, solver)
     run = solve_with_adjoint if solver.gradient == "adjoint" else _solve_discrete
-    if solver.shares_steps():
-        state, stats = run((_Batched(field), z, context, backward_nfe), solver)
-    else:
-        one = lambda z, context: run((field, z, context, backward_nfe), solver)
+    if not solver.shares_steps():
+        one = lambda z, context: run((field, z, context, backward_nfe), solver, None)
         state, stats = jax.vmap(one)(z, context)
-    return _fail_loudly(state, stats)
+        return _fail_loudly(state, stats)
+
+    def on_rows(shared: Any, rows: Any, axis: str | None) -> tuple[State, Stats]:
+        field, backward_nfe, solver = shared
+        return run((field, *rows, backward_nfe), solver, axis)
+
+    shared, rows = (_Batched(field), backward_nfe, solver), (z, context)
+    if solver.gradient == "direct":  # JAX differentiates the norm too, which it cannot across devices
+        return _fail_loudly(*on_rows(shared, rows, None))
+    return _fail_loudly(*devices.on_each(on_rows, shared, rows))
 
 
 def solve(
@@ -235,11 +243,17 @@ def start_state(field: Field, z: Array, context: Any) -> State:
     return zeros._replace(z=z)
 
 
-def error_norm(solver: Solver) -> Callable[[Any], Array]:
-    """The size of a scaled error of (z, log_det, ...); penalties are carried along but do not steer the steps."""
+def error_norm(solver: Solver, axis: str | None = None) -> Callable[[Any], Array]:
+    """The size of a scaled error of (z, log_det, ...); penalties are carried along but do not steer the steps.
+
+    Where the rows are spread over the devices of a mesh's `axis`, the size is that of all of them.
+    """
     if solver.steps == "worst" and solver.shares_steps():
-        return lambda error: jnp.max(jax.vmap(_rms_of_largest)(tuple(error[:2])))
-    return lambda error: _rms_of_largest(tuple(error[:2]))
+        largest = lambda error: jnp.max(jax.vmap(lambda *parts: jnp.max(_rms(parts)))(*error[:2]))
+        return largest if axis is None else lambda error: jax.lax.pmax(largest(error), axis)
+    if axis is None:
+        return lambda error: jnp.max(_rms(error[:2]))
+    return lambda error: jnp.sqrt(jnp.max(jax.lax.pmean(_rms(error[:2]) ** 2, axis)))
 
 
 class _Batched(eqx.Module):
@@ -251,16 +265,16 @@ class _Batched(eqx.Module):
         return jax.vmap(self.field, in_axes=(None, 0, 0))(s, z, context)
 
 
-def _solve_discrete(inputs: tuple[Field, Array, Any, Array], solver: Solver) -> tuple[State, Stats]:
+def _solve_discrete(inputs: tuple[Field, Array, Any, Array], solver: Solver, axis: str | None) -> tuple[State, Stats]:
     field, z, context, _ = inputs
     rates = lambda s, state, args: args[0](s, state.z, args[1])
     start = start_state(field, z, context)
-    return solve(rates, start, (field, context), solver, norm=error_norm(solver), driving=1)
+    return solve(rates, start, (field, context), solver, norm=error_norm(solver, axis), driving=1)
 
 
-def _rms_of_largest(parts: tuple[Array, ...]) -> Array:
-    """The largest of the parts' root mean squares: log_det is one number but counts as much as all of z."""
-    return jnp.max(jnp.stack([optimistix.rms_norm(part) for part in parts]))
+def _rms(parts: Sequence[Array]) -> Array:
+    """The parts' root mean squares, of which the largest counts: log_det is one number but as important as all of z."""
+    return jnp.stack([optimistix.rms_norm(part) for part in parts])
 
 
 def _fail_loudly(state: State, stats: Stats) -> tuple[State, Stats]:

@@ -84,7 +84,8 @@ def train(
     while int(state.step) < config.steps and not _finished(state, config) and not stopped:
         began, first = time.perf_counter(), int(state.step)
         batches = devices.split(source.batches(first, count), axis=1)
-        state, metrics = steps(devices.copied(state), batches, devices.copied(key))
+        with devices.spread():
+            state, metrics = steps(devices.copied(state), batches, devices.copied(key))
         metrics = {name: np.asarray(values) for name, values in metrics.items()}
         state = replace(state, seconds=float(state.seconds) + devices.agree(time.perf_counter() - began))
         recorder.steps(_rows(first, metrics, float(state.seconds)))
