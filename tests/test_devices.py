@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +93,53 @@ def test_local_devices_share_the_batch(alone, folder, start):
     assert finish(odd) == 2
     assert "multiple of the 2 devices; got 33" in (folder / "output").read_text()
     assert not (folder / "odd").exists()
+
+
+SPREAD = """
+import equinox as eqx, jax, numpy as np
+import ffjord
+from ffjord import devices
+from ffjord.parameters import backward_nfe
+
+assert jax.device_count() == 2
+x = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
+
+@eqx.filter_jit
+def value_and_grad(flow, x, key):
+    def loss(flow):
+        density = flow.density(x, train=True, key=key)
+        return -density.log_prob.mean(), density
+    return eqx.filter_value_and_grad(loss, has_aux=True)(flow)
+
+def results(gradient, steps):
+    solver = ffjord.Solver(rtol=1e-4, atol=1e-4, gradient=gradient, steps=steps)
+    numerics = ffjord.Numerics(ffjord.Hutchinson(), solver)
+    cnf = ffjord.CNF(ffjord.MLP(2, (8,), key=jax.random.key(0)), learn_end_time=True, training=numerics)
+    flow = ffjord.Flow(ffjord.StandardNormal((2,)), cnf)
+    alone = value_and_grad(flow, x, jax.random.key(1))
+    with devices.spread():
+        flow, key = devices.copied((flow, jax.random.key(1)))
+        spread = value_and_grad(flow, devices.split(x), key)
+        odd = value_and_grad(flow, devices.copied(x[:5]), key)
+    return alone, spread, odd
+
+KINDS = ("checkpointed", "batch"), ("checkpointed", "worst"), ("adjoint", "batch"), ("direct", "batch")
+for gradient, steps in KINDS:
+    ((loss, density), grad), ((loss2, density2), grad2), odd = results(gradient, steps)
+    assert density.report.nfe == density2.report.nfe, (gradient, steps)
+    np.testing.assert_allclose(density.log_prob, density2.log_prob, rtol=1e-5)
+    assert backward_nfe(grad) == backward_nfe(grad2), (gradient, backward_nfe(grad), backward_nfe(grad2))
+    for a, b in zip(jax.tree.leaves(grad), jax.tree.leaves(grad2), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    assert np.isfinite(odd[0][0])
+print("the same")
+"""
+
+
+def test_solves_on_two_devices_take_the_same_steps_and_have_the_same_gradient():
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", SPREAD], env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "the same", done.stderr
 
 
 @pytest.mark.parametrize("victim", [0, 1])

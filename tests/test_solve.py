@@ -243,3 +243,20 @@ def test_bad_configuration_is_an_error_that_names_the_argument(argument, value):
 def test_compiled_programs_have_no_callbacks_so_that_they_are_kept_in_the_cache(method, logistic, z):
     run = lambda z: integrate(logistic, z, None, Solver(method=method), jnp.zeros(()))[0].z
     assert "callback" not in str(jax.make_jaxpr(run)(z))
+
+
+@pytest.mark.parametrize("steps", ["batch", "worst", "sample"])
+def test_the_first_step_is_as_long_as_the_field_allows(steps, z):
+    easy, easy_stats = run(Linear(0.01 * jnp.eye(2)), z, tolerance(1e-4, steps=steps))
+    assert bool(jnp.all(easy_stats.accepted == 1)), "nearly constant rates need one step"
+    assert bool(jnp.all(easy_stats.nfe == 8)), "seven for the step, one for its length"
+    np.testing.assert_allclose(easy.z, np.exp(0.01) * z, rtol=1e-10)
+    hard = run(Linear(30 * jnp.eye(2)), z, tolerance(1e-6, steps=steps))[1]
+    assert bool(jnp.all(hard.accepted > 10))
+    assert bool(jnp.all(hard.rejected <= 1)), "a field that needs short steps is known by its rate"
+
+
+def test_a_field_at_rest_or_without_time_to_move_is_solved(z):
+    state, stats = run(Linear(jnp.zeros((2, 2))), z, tolerance(1e-6))
+    assert stats.outcome == OK
+    np.testing.assert_array_equal(state.z, z)

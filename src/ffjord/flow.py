@@ -76,7 +76,8 @@ class Flow(eqx.Module):
     @property
     def dtype(self) -> Any:
         """Floating-point type of the parameters, and so of the results."""
-        return jnp.result_type(*jax.tree.leaves(eqx.filter(self.bijection, eqx.is_inexact_array)))
+        leaves = jax.tree.leaves(self.bijection)
+        return jnp.result_type(*{leaf.dtype for leaf in leaves if eqx.is_inexact_array(leaf)})
 
     def log_prob(self, x: Shaped[Array | np.ndarray, "..."], *, key: PRNGKeyArray | None = None) -> Float[Array, " n"]:
         """n log-densities, in nats and in the data's own units, with the bijection's `testing` numerics."""
