@@ -43,8 +43,9 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/requirements.txt
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchdyn==1.0.6 torchcde==0.2.5 torchsde==0.2.6
 	@touch $@
 
-bench: $(BENCH_READY)  ## Measure this library against its peers (half an hour; an environment of its own, with torch)
+bench: $(BENCH_READY)  ## Measure this library against its peers, and alone (an hour; an environment of its own, with torch)
 	.venv-bench/bin/python -m benchmarks.compare
+	.venv-bench/bin/python -m benchmarks.alone
 
 toys: $(READY)  ## Train and draw all toys again: results/ and pretrained/ (about an hour)
 	$(BIN)/python scripts/toys.py

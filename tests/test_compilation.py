@@ -39,10 +39,9 @@ def test_xla_knows_our_settings():
 
 
 @pytest.fixture
-def cache_folder(monkeypatch):
-    """JAX's setting before and after, and a way to ask what it is."""
+def cache_folder():
+    """Takes JAX's folder away for a test; tells which one it has."""
     before = jax.config.jax_compilation_cache_dir
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     jax.config.update("jax_compilation_cache_dir", None)
     yield lambda: jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", before)
@@ -57,8 +56,13 @@ def test_the_cache_is_on_unless_it_is_turned_off(cache_folder, monkeypatch, tmp_
     assert cache_folder() == str(tmp_path)
     monkeypatch.delenv("FFJORD_CACHE")
     compilation.enable_cache()
-    assert "ffjord" in cache_folder()
+    assert cache_folder() == str(tmp_path), "JAX has been told where to keep programs"
     jax.config.update("jax_compilation_cache_dir", None)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "elsewhere")
     compilation.enable_cache()
-    assert cache_folder() is None, "JAX was told where to keep programs"
+    assert "ffjord" in cache_folder()
+
+
+def test_the_library_turns_the_cache_on_when_it_first_compiles(cache_folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("FFJORD_CACHE", str(tmp_path))
+    assert compilation.compiled(lambda x: 3 * x)(jnp.ones(())) == 3
+    assert cache_folder() == str(tmp_path)

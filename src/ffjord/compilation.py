@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import equinox as eqx
@@ -18,10 +19,11 @@ products than those that XLA writes itself (docs/performance.md)."""
 def enable_cache() -> None:
     """Keeps compiled programs in the user's cache directory, so that the second start is quick.
 
-    Not if FFJORD_CACHE=off, or JAX has been told where to keep them. FFJORD_CACHE may also name a directory.
+    Not if FFJORD_CACHE=off, or JAX has been told where to keep them. FFJORD_CACHE may also name a directory. The
+    commands call this as they start, and the library when it first compiles a program of its own.
     """
     choice = os.environ.get("FFJORD_CACHE", "")
-    if choice == "off" or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    if choice == "off" or jax.config.jax_compilation_cache_dir:
         return
     folder = choice or platformdirs.user_cache_path("ffjord") / "compiled"
     jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -32,7 +34,11 @@ def enable_cache() -> None:
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """`equinox.filter_jit` with our settings; as a part of somebody else's program, with theirs."""
     as_part = eqx.filter_jit(function)
-    alone = functools.cache(lambda: eqx.filter_jit(function, **_settings(jax.default_backend())))
+
+    @functools.cache
+    def alone() -> Callable[..., Any]:
+        enable_cache()
+        return eqx.filter_jit(function, **_settings(jax.default_backend()))
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
@@ -45,7 +51,8 @@ def _trace_state() -> Any:
     return get_opaque_trace_state(convention="flax")
 
 
-_UNTRACED = _trace_state()
+with ThreadPoolExecutor(1) as _thread:  # of its own: this module may be imported while a program is traced
+    _UNTRACED = _thread.submit(_trace_state).result()
 
 
 @functools.cache

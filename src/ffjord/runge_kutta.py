@@ -112,7 +112,7 @@ def solve_explicit(
 def solve_openly(
     rates: Rates, start: Any, args: Any, rtol: Any, atol: Any, norm: Norm, plan: Plan
 ) -> tuple[Any, Outcome]:
-    """The same, differentiable by JAX itself in forward and reverse mode, at the price of keeping everything."""
+    """The same, differentiable by JAX itself in forward and reverse mode, at the price of much memory and time."""
     loop = _run((start, args), (rtol, atol), rates, norm, plan, record=False, bounded=True)
     return loop.y, loop.outcome
 

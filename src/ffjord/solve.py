@@ -102,7 +102,8 @@ class Solver(eqx.Module):
         paper's way, the cheapest). `worst`: they step together, as the sample with the largest error needs. `sample`:
         each has its own steps (always so for the implicit method).
     - `gradient`: `checkpointed` (exact gradient of the discrete solve, few states kept), `adjoint` (the paper's
-        continuous adjoint, constant memory), `direct` (every state kept; also allows forward-mode derivatives).
+        continuous adjoint, constant memory), `direct` (by JAX itself: much memory and time, but forward-mode
+        derivatives too).
     - `max_steps`: where to give up. `checkpoints`: how many states `checkpointed` keeps.
     """
 

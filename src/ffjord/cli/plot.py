@@ -21,12 +21,12 @@ class Arguments:
 
 
 def main(argv: Sequence[str]) -> int:
-    from ffjord import compilation
-
     given = parse(Arguments, argv, "plot", "  ffjord plot runs/toy/pinwheel")
     if given.frames < 0 or given.frames == 1:
         raise InputError(f"--frames must be 0 or at least 2; got {given.frames}.")
     check_seed(given.seed)
+    from ffjord import compilation
+
     compilation.enable_cache()
     run = Run.open(given.run)
     for path in draw(run, frames=given.frames, seed=given.seed):

@@ -31,7 +31,6 @@ class Arguments:
 
 
 def main(argv: Sequence[str]) -> int:
-    from ffjord import compilation
     from ffjord.cli.train import check_settings, train_and_tell
 
     run = _run(argv)
@@ -40,6 +39,8 @@ def main(argv: Sequence[str]) -> int:
     if run is None:
         raise InputError("name the run directory first: `ffjord resume runs/toy/pinwheel`.")
     experiment = dataclasses.replace(run.experiment, solve=given.solve, train=given.train)
+    from ffjord import compilation
+
     given.cluster.join()
     compilation.enable_cache()
     if experiment != run.experiment:

@@ -36,14 +36,14 @@ class Arguments:
 
 
 def main(argv: Sequence[str]) -> int:
-    from ffjord import compilation
-
     given = parse(Arguments, argv, "sample", _EXAMPLES)
     if given.number < 1:
         raise InputError(f"-n must be at least 1; got {given.number}.")
     path = new_file(given.out, (".npy", ".csv", ".png"), overwrite=given.overwrite)
     check_seed(given.seed)
     _check_room(path, given.number)
+    from ffjord import compilation
+
     run = Run.open(given.run)
     compilation.enable_cache()
     _sample(run, given.number, given.seed, path)
