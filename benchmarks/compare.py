@@ -51,7 +51,7 @@ PEERS = {
 }
 TASKS = ("train", "score", "sample")
 TOLERANCES = tuple(float(f"{tolerance:.1e}") for tolerance in np.logspace(-2, -7, 21))
-PATIENCE = 30.0
+PATIENCE = 10.0
 """Seconds after which one repetition is enough."""
 
 
