@@ -23,7 +23,8 @@ def enable_cache() -> None:
     commands call this as they start, and the library when it first compiles a program of its own.
     """
     choice = os.environ.get("FFJORD_CACHE", "")
-    if choice == "off" or jax.config.read("jax_compilation_cache_dir"):
+    told = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if choice == "off" or told:
         return
     folder = choice or platformdirs.user_cache_path("ffjord") / "compiled"
     jax.config.update("jax_compilation_cache_dir", str(folder))
