@@ -34,7 +34,7 @@ _SHRINK_FIRST = 0.02
 """The first step is a guess: if it was too long, what its error says is followed at once."""
 _GUESS, _PROBE = 0.15, 0.05
 """The first step of a method without an estimate of it, and how far the estimate looks: parts of the path."""
-_REACH, _WHOLE = 2.5, 0.18
+_REACH, _WHOLE = 2.0, 0.18
 """How far a step gets for each unit of what is estimated, and where trying the whole path at once begins to pay;
 measured for dopri5 on trained and untrained flows (docs/performance.md)."""
 
@@ -236,7 +236,8 @@ def _first_step(start: Any, k: Any, args: Any, tolerances: Any, rates: Rates, no
     """How long the first step may be, from how fast the rate changes.
 
     If the rate k changes by the part ρ of itself along the path, a step h of a method of order p has an error of about
-    |k| (ρ h)^p, up to a constant, and with |k| in units of the tolerance the longest step is about |k|^(-1/p) / ρ.
+    |k| (ρ h)^p, up to a constant, and with |k| in units of the tolerance the longest step is about |k|^(-1/p) / ρ. For
+    |k| stands the rate's size a tenth of the path on: it may begin with nothing.
     """
     begin = _begin(plan, start)
     if not (plan.adaptive and plan.method.reuses_last):
@@ -245,7 +246,8 @@ def _first_step(start: Any, k: Any, args: Any, tolerances: Any, rates: Rates, no
     later = rates(s + h, jax.tree.map(lambda y, k: y + h * k, start, k), args)
     size = lambda rate: _size(rate, start, start, tolerances, norm)
     change = size(jax.tree.map(jnp.subtract, later, k)) / _PROBE
-    estimate = size(k) ** (1 - 1 / plan.method.order) / change
+    order = min(plan.method.order, 5)  # of which the constants were measured
+    estimate = (size(k) + 0.1 * change) ** (1 - 1 / order) / change
     step = jnp.where(estimate < _WHOLE, _REACH * estimate, 1.0)
     return jax.lax.stop_gradient(jnp.where(jnp.isfinite(estimate), jnp.maximum(step, 1e-3), _GUESS).astype(begin.dtype))
 
