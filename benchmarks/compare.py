@@ -2,17 +2,16 @@
 
 Every peer runs in a process of its own, and the repetitions are interleaved, so that a noisy moment of the machine hits
 all of them. A time is the best of the repetitions (of one where it takes more than ten seconds). All solve with dopri5;
-in training all estimate the trace with one probe of Gaussian noise; scores have the exact trace. The error of a score
-is its root mean square distance from that of a float64 solve with tolerance 1e-10. Equal tolerances do not give equal
-errors (libraries measure errors in different norms), so that a ratio is taken at equal accuracy too: ours with the
-loosest tolerance whose error is not above the peer's (by more than a twentieth). The time of a training step is the
-mean over several steps in a row, which this library takes in one compiled call. NFE of Diffrax's example is the mean
-over samples, each of which has its own steps.
+in training all estimate the trace with one probe of Gaussian noise; scores have the exact trace. An error is the root
+mean square distance from a float64 solve with tolerance 1e-10, with the same noise and the same points: of the
+log-density with one probe for training, of the exact log-density for scores, of the points for samples. Equal
+tolerances do not give equal errors (libraries measure errors in different norms), so that a ratio is taken at equal
+accuracy too: ours with the loosest tolerance whose error is not above the peer's (by more than a twentieth). The time
+of a training step is the mean over several steps in a row, which this library takes in one compiled call. NFE of
+Diffrax's example is the mean over samples, each of which has its own steps.
 
-Two things favour this library and should be taken off in the reader's mind. Its times at equal accuracy are not
-interleaved with the peers: they are taken one after another, with the processor's caches to themselves. Rows whose
-tolerance at equal accuracy is 1e-5 have both times of the same work and show the difference. And the constants of its
-first step were chosen with the evaluations of these very networks in view, the trained flow's among them.
+One thing favours this library and should be taken off in the reader's mind: the constants of its first step were chosen
+with the evaluations of these very networks in view, the trained flow's among them.
 
 Writes benchmarks/RESULTS.md.
 """
@@ -56,7 +55,8 @@ PEERS = {
     "torchdiffeq, direct": "torchdiffeq_ffjord:Direct",
     "Diffrax's example": "diffrax_example",
 }
-TASKS = ("train", "score", "sample")
+TASKS = {"train": "estimate", "score": "score", "sample": "push"}
+"""What is timed, and what shows how exactly a library does it."""
 TOLERANCES = tuple(float(f"{tolerance:.1e}") for tolerance in np.logspace(-2, -7, 21))
 PATIENCE = 10.0
 """Seconds after which one repetition is enough."""
@@ -89,32 +89,40 @@ class Worker:
         return json.loads(line) if line else {"failed": "the process ended", "seconds": math.inf}
 
 
-def measure(workers: dict[str, Worker], task: str, tolerances: dict[str, float], repeats: int) -> dict[str, dict]:
+Run = tuple[str, float]
+"""Who, and at which tolerance."""
+
+
+def measure(workers: dict[str, Worker], task: str, runs: list[Run], repeats: int) -> dict[Run, dict]:
     """The best of several interleaved repetitions of each; the first call, which compiles, does not count."""
-    best: dict[str, dict] = {}
-    slow = {}
+    best: dict[Run, dict] = {}
+    slow = set()
     for round_number in range(repeats + 1):
-        for name, worker in workers.items():
-            if name in slow or "failed" in best.get(name, {}):
+        for run in runs:
+            if run in slow or "failed" in best.get(run, {}):
                 continue
-            answer = worker.do(task, tolerances[name])
+            name, tolerance = run
+            answer = workers[name].do(task, tolerance)
             if round_number == 0 and "failed" not in answer:
                 continue
-            if "failed" in answer or answer["seconds"] < best.get(name, {"seconds": math.inf})["seconds"]:
-                best[name] = answer
+            if "failed" in answer or answer["seconds"] < best.get(run, {"seconds": math.inf})["seconds"]:
+                best[run] = answer
             if answer["seconds"] > PATIENCE:
-                slow[name] = True
+                slow.add(run)
     return best
 
 
-def error(scores: list[float], reference: np.ndarray) -> float:
-    return float(np.sqrt(np.mean((np.asarray(scores) - reference) ** 2)))
+def error(answer: dict, reference: np.ndarray) -> float:
+    """The root mean square distance of a worker's values from the right ones."""
+    if "failed" in answer:
+        return math.nan
+    return float(np.sqrt(np.mean((np.asarray(answer["value"]) - reference) ** 2)))
 
 
-def loosest(ours: Worker, limit: float, reference: np.ndarray) -> float:
-    """The loosest tolerance at which our scores are as good as `limit`, or the tightest that is tried."""
+def loosest(ours: Worker, task: str, limit: float, reference: np.ndarray) -> float:
+    """The loosest tolerance at which our values are as good as `limit`, or the tightest that is tried."""
     for tolerance in TOLERANCES:
-        if error(ours.do("score", tolerance)["value"], reference) <= 1.05 * limit:
+        if error(ours.do(task, tolerance), reference) <= 1.05 * limit:
             return tolerance
     return TOLERANCES[-1]
 
@@ -122,19 +130,20 @@ def loosest(ours: Worker, limit: float, reference: np.ndarray) -> float:
 def compare(work: Work, repeats: int) -> list[dict]:
     """The table's rows of one work: one for every peer and task."""
     exact = Worker("ours", work, double=True)
-    reference = np.asarray(exact.do("score", 1e-10)["value"])
+    references = {values: np.asarray(exact.do(values, 1e-10)["value"]) for values in TASKS.values()}
     exact.close()
     workers = {"ours": Worker("ours", work)} | {name: Worker(module, work) for name, module in PEERS.items()}
-    ours, rows = workers["ours"], []
-    same = dict.fromkeys(workers, work.tolerance)
-    found = {"score": measure(workers, "score", same, repeats)}
-    errors = {n: error(a["value"], reference) if "failed" not in a else math.nan for n, a in found["score"].items()}
-    matched = {name: loosest(ours, errors[name], reference) for name in PEERS}
-    for task in TASKS:
-        best = found.get(task) or measure(workers, task, same, repeats)
-        equal = {tol: measure({"ours": ours}, task, {"ours": tol}, repeats)["ours"] for tol in {*matched.values()}}
+    rows = []
+    for task, values in TASKS.items():
+        reference = references[values]
+        errors = {name: error(worker.do(values, work.tolerance), reference) for name, worker in workers.items()}
+        matched = {name: loosest(workers["ours"], values, errors[name], reference) for name in PEERS}
+        our_runs = [("ours", tolerance) for tolerance in sorted({work.tolerance, *matched.values()})]
+        best = measure(workers, task, our_runs + [(name, work.tolerance) for name in PEERS], repeats)
         for name in PEERS:
-            peer, mine, fair = best[name], best["ours"], equal[matched[name]]
+            peer, mine, fair = (
+                best[run] for run in ((name, work.tolerance), ("ours", work.tolerance), ("ours", matched[name]))
+            )
             rows.append(
                 {"work": work.name, "task": task, "peer": name, "failed": peer.get("failed")}
                 | {"seconds": peer["seconds"], "ours": mine["seconds"], "ours_matched": fair["seconds"]}

@@ -11,9 +11,7 @@ from .jax_net import Net
 from .work import Work
 
 
-def _log_prob(net, x, key, end_time, tolerance, exact):
-    eps = jax.random.normal(key, x.shape, x.dtype)
-
+def _log_prob(net, x, eps, end_time, tolerance, exact):
     def field(t, state, args):
         f, pullback = jax.vjp(lambda z: net(t, z), state[0])
         if exact:
@@ -61,16 +59,28 @@ class Peer:
         return {"nfe": 6 * float(jnp.mean(steps)), "value": np.asarray(value, np.float64).tolist()}
 
     def sample(self, tolerance: float) -> dict:
-        x, steps = _sample(self.net, self.work.batch, self.work.dim, self.x.dtype, self._settings(tolerance))
+        x, steps = _sample(self.net, self.x, self._settings(tolerance))
         return {"nfe": 6 * float(jnp.mean(steps)), "value": float(x.mean())}
+
+    def estimate(self, tolerance: float) -> dict:
+        """Log-densities as a training step has them, with the given noise."""
+        eps = jnp.asarray(self.work.noise(), self.x.dtype)
+        value, _ = _estimate(self.net, self.x, eps, self._settings(tolerance))
+        return {"value": np.asarray(value, np.float64).tolist()}
+
+    def push(self, tolerance: float) -> dict:
+        """Samples from the given points of the base."""
+        z = jnp.asarray(self.work.base_points(), self.x.dtype)
+        x, _ = _push(self.net, z, self._settings(tolerance))
+        return {"value": np.asarray(x, np.float64).tolist()}
 
 
 @eqx.filter_jit
 def _train(net, state, x, rule, settings):
-    keys = jax.random.split(jax.random.key(0), len(x))
+    eps = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
 
     def loss(net):
-        log_prob, steps = jax.vmap(lambda x, key: _log_prob(net, x, key, *settings, False))(x, keys)
+        log_prob, steps = _estimate(net, x, eps, settings)
         return -jnp.mean(log_prob), steps
 
     (value, steps), grads = eqx.filter_value_and_grad(loss, has_aux=True)(net)
@@ -80,14 +90,22 @@ def _train(net, state, x, rule, settings):
 
 @eqx.filter_jit
 def _score(net, x, settings):
-    keys = jax.random.split(jax.random.key(0), len(x))
-    return jax.vmap(lambda x, key: _log_prob(net, x, key, *settings, True))(x, keys)
+    return jax.vmap(lambda x: _log_prob(net, x, None, *settings, True))(x)
 
 
 @eqx.filter_jit
-def _sample(net, n, dim, dtype, settings):
+def _estimate(net, x, eps, settings):
+    return jax.vmap(lambda x, eps: _log_prob(net, x, eps, *settings, False))(x, eps)
+
+
+@eqx.filter_jit
+def _sample(net, x, settings):
+    return _push(net, jax.random.normal(jax.random.key(0), x.shape, x.dtype), settings)
+
+
+@eqx.filter_jit
+def _push(net, z, settings):
     end_time, tolerance = settings
-    z = jax.random.normal(jax.random.key(0), (n, dim), dtype)
 
     def one(z):
         solution = _solve(lambda t, z, args: net(t, z), 0.0, end_time, z, tolerance)

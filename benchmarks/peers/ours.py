@@ -1,6 +1,7 @@
 """This library."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import ffjord
+from ffjord.bijections.cnf import _AugmentedDynamics
 from ffjord.divergence import automatic
 from ffjord.dynamics import MLP
 from ffjord.experiments import TrainConfig
-from ffjord.flow import _points
+from ffjord.flow import _points, _without_divergence
 from ffjord.objectives import likelihood
+from ffjord.solve import integrate
 from ffjord.training.optimizer import optimizer
 from ffjord.training.state import start
 from ffjord.training.step import compile_steps
@@ -55,9 +58,33 @@ class Peer:
         x = self.tight(tolerance).sample(self.work.batch, key=jax.random.key(0))
         return {"nfe": self.sampling_nfe(tolerance), "value": float(x.mean())}
 
+    def estimate(self, tolerance: float) -> dict:
+        """Log-densities as a training step has them, with the given noise."""
+        eps = jnp.asarray(self.work.noise(), self.x.dtype)[:, None]
+        return {"value": np.asarray(_estimate(self.tight(tolerance), self.x, eps), np.float64).tolist()}
+
+    def push(self, tolerance: float) -> dict:
+        """Samples from the given points of the base."""
+        z = jnp.asarray(self.work.base_points(), self.x.dtype)
+        return {"value": np.asarray(_push(self.tight(tolerance), z), np.float64).tolist()}
+
     def _sampling_nfe(self, tolerance: float) -> float:
         """Asked for in the first repetition, which does not count: `Flow.sample` hands out points alone."""
         return float(_points(self.tight(tolerance), self.work.batch, jax.random.key(0)).report.nfe)
+
+
+@eqx.filter_jit
+def _estimate(flow: ffjord.Flow, x: jax.Array, eps: jax.Array) -> jax.Array:
+    cnf: Any = flow.bijection
+    numerics, zero = cnf.training, jnp.zeros((), x.dtype)
+    field = _AugmentedDynamics(cnf.dynamics, numerics.divergence, cnf.end_time.astype(x.dtype), zero)
+    state, _ = integrate(field, x, eps, numerics.solver, cnf.backward_nfe.array)
+    return flow.base.log_prob(state.z) + state.log_det
+
+
+@eqx.filter_jit
+def _push(flow: ffjord.Flow, z: jax.Array) -> jax.Array:
+    return _without_divergence(flow.bijection).forward(z).value
 
 
 def _tight(flow: ffjord.Flow, tolerance: float) -> ffjord.Flow:

@@ -1,6 +1,7 @@
 """The network for the peers in PyTorch."""
 
 import math
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +59,8 @@ class TorchPeer:
     def log_prob(self, x: Tensor, *, exact: bool) -> Tensor:
         raise NotImplementedError
 
-    def draw(self, n: int) -> Tensor:
+    def _push(self, z: Tensor) -> Tensor:
+        """The points of the base taken to the data."""
         raise NotImplementedError
 
     def train(self, tolerance: float) -> dict:
@@ -83,5 +85,20 @@ class TorchPeer:
         self.tolerance = tolerance
         self.net.nfe = 0
         with torch.no_grad():
-            x = self.draw(self.work.batch)
+            x = self._push(torch.randn(self.x.shape, dtype=self.x.dtype))
         return {"nfe": self.net.nfe, "value": float(x.mean())}
+
+    def estimate(self, tolerance: float) -> dict:
+        """Log-densities as a training step has them, with the given noise."""
+        self.tolerance = tolerance
+        noise = torch.from_numpy(self.work.noise()).to(self.x.dtype)
+        with mock.patch("torch.randn_like", return_value=noise):
+            value = self.log_prob(self.x, exact=False).detach()
+        return {"value": value.double().tolist()}
+
+    def push(self, tolerance: float) -> dict:
+        """Samples from the given points of the base."""
+        self.tolerance = tolerance
+        with torch.no_grad():
+            x = self._push(torch.from_numpy(self.work.base_points()).to(self.x.dtype))
+        return {"value": x.double().tolist()}

@@ -47,9 +47,8 @@ class Peer(TorchPeer):
         )
         return normal_log_prob(z[-1]) + log_det[-1]
 
-    def draw(self, n):
-        times = torch.tensor([0.0, self.work.end_time], dtype=self.x.dtype)
-        z = torch.randn(n, self.work.dim, dtype=self.x.dtype)
+    def _push(self, z):
+        times = torch.tensor([0.0, self.work.end_time], dtype=z.dtype)
         return odeint(self.net, z, times, rtol=self.tolerance, atol=self.tolerance, method="dopri5")[-1]
 
 

@@ -18,13 +18,21 @@ class WithTime(torch.nn.Module):
         return self.net(self.t, z)
 
 
+class Noise:
+    """A standard normal as torchdyn asks for it; drawn like that of the others, which can be given."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def sample(self, shape):
+        return torch.randn_like(self.x)
+
+
 class Peer(TorchPeer):
     def __init__(self, work, **options):
         super().__init__(work, **options)
-        zeros = torch.zeros(work.dim, dtype=self.x.dtype)
-        noise = torch.distributions.MultivariateNormal(zeros, torch.eye(work.dim, dtype=self.x.dtype))
         field = WithTime(self.net)
-        cnfs = {True: CNF(field, autograd_trace), False: CNF(field, hutch_trace, noise_dist=noise)}
+        cnfs = {True: CNF(field, autograd_trace), False: CNF(field, hutch_trace, noise_dist=Noise(self.x))}
         tolerances = {"atol": self.tolerance, "rtol": self.tolerance}
         backwards = {"atol_adjoint": self.tolerance, "rtol_adjoint": self.tolerance}
         make = lambda f: NeuralODE(
@@ -38,6 +46,6 @@ class Peer(TorchPeer):
         out = self.odes[exact](torch.cat([torch.zeros_like(x[:, :1]), x], 1), times)[-1]
         return normal_log_prob(out[:, 1:]) - out[:, 0]
 
-    def draw(self, n):
-        times = torch.tensor([0.0, self.work.end_time], dtype=self.x.dtype)
-        return self.plain(torch.randn(n, self.work.dim, dtype=self.x.dtype), times)[-1]
+    def _push(self, z):
+        times = torch.tensor([0.0, self.work.end_time], dtype=z.dtype)
+        return self.plain(z, times)[-1]

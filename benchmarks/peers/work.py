@@ -60,10 +60,21 @@ class Work:
 
     def points(self) -> np.ndarray:
         """Points to train on and to score."""
-        rng = np.random.default_rng(self.seed + 1)
         if self.pretrained is not None:
+            rng = np.random.default_rng(self.seed + 1)
             return rng.uniform(-4, 4, size=(self.batch, self.dim)).astype(np.float32)
-        return rng.normal(size=(self.batch, self.dim)).astype(np.float32)
+        return self._normal(self.seed + 1)
+
+    def noise(self) -> np.ndarray:
+        """ε for every point, where accuracy is measured; in training every library draws its own."""
+        return self._normal(self.seed + 2)
+
+    def base_points(self) -> np.ndarray:
+        """Where samples start, where accuracy is measured."""
+        return self._normal(self.seed + 3)
+
+    def _normal(self, seed: int) -> np.ndarray:
+        return np.random.default_rng(seed).normal(size=(self.batch, self.dim)).astype(np.float32)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

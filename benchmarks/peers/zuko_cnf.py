@@ -1,6 +1,5 @@
 """zuko: its continuous transformation, as its CNF uses it, around our network."""
 
-import torch
 import zuko
 
 from .torch_net import TorchPeer, normal_log_prob
@@ -22,5 +21,5 @@ class Peer(TorchPeer):
         z, log_det = self.transform(exact=exact).call_and_ladj(x)
         return normal_log_prob(z) + log_det
 
-    def draw(self, n):
-        return self.transform(exact=True).inv(torch.randn(n, self.work.dim, dtype=self.x.dtype))
+    def _push(self, z):
+        return self.transform(exact=True).inv(z)
