@@ -70,15 +70,15 @@ class Peer:
 
     def _sampling_nfe(self, tolerance: float) -> float:
         """Asked for in the first repetition, which does not count: `Flow.sample` hands out points alone."""
-        return float(_points(self.tight(tolerance), self.work.batch, jax.random.key(0)).report.nfe)
+        return float(_points(self.tight(tolerance), self.work.batch, None, jax.random.key(0)).report.nfe)
 
 
 @eqx.filter_jit
 def _estimate(flow: ffjord.Flow, x: jax.Array, eps: jax.Array) -> jax.Array:
     cnf: Any = flow.bijection
     numerics, zero = cnf.training, jnp.zeros((), x.dtype)
-    field = _AugmentedDynamics(cnf.dynamics, numerics.divergence, cnf.end_time.astype(x.dtype), zero)
-    state, _ = integrate(field, x, eps, numerics.solver, cnf.backward_nfe.array)
+    field = _AugmentedDynamics(cnf.dynamics, numerics.divergence, (), cnf.end_time.astype(x.dtype), zero)
+    state, _ = integrate(field, x, ((eps, None), None), numerics.solver, cnf.backward_nfe.array)
     return flow.base.log_prob(state.z) + state.log_det
 
 

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from ffjord.divergence import ClosedForm as ClosedForm
     from ffjord.divergence import Exact as Exact
     from ffjord.divergence import Hutchinson as Hutchinson
+    from ffjord.divergence import HutchPlusPlus as HutchPlusPlus
+    from ffjord.divergence import Orthogonal as Orthogonal
     from ffjord.dynamics import MLP as MLP
     from ffjord.errors import InputError as InputError
     from ffjord.errors import SolveError as SolveError
     from ffjord.estimator import FFJORD as FFJORD
+    from ffjord.fixed_steps import fewest_steps as fewest_steps
     from ffjord.flow import Flow as Flow
     from ffjord.flow import StandardNormal as StandardNormal
     from ffjord.runs import load_pretrained as load_pretrained
@@ -38,10 +41,13 @@ _HOMES = {
     "Bottleneck": "divergence",
     "ClosedForm": "divergence",
     "Exact": "divergence",
+    "HutchPlusPlus": "divergence",
     "Hutchinson": "divergence",
+    "Orthogonal": "divergence",
     "MLP": "dynamics",
     "InputError": "errors",
     "FFJORD": "estimator",
+    "fewest_steps": "fixed_steps",
     "Flow": "flow",
     "SolveError": "errors",
     "StandardNormal": "flow",

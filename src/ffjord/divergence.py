@@ -7,7 +7,7 @@ nothing else in the library knows which one it is using.
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -18,6 +18,21 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ffjord.choices import NoiseKind
 
 Dynamics = Callable[[Float[Array, ""], Float[Array, "*event"]], Float[Array, "*event"]]
+
+
+class Local(NamedTuple):
+    """What an estimator saw of f at a point, with J = df/dz."""
+
+    dz: Float[Array, "*event"]
+    """f(t, z)."""
+    trace: Float[Array, ""]
+    """Tr(J), or its estimate."""
+    vectors: Float[Array, "k *event"] | None
+    """The directions v that it looked along, with E[v vᵀ] = I unless `exact`; none if it took no products with J."""
+    products: Float[Array, "k *event"] | None
+    """J v of each: the mean of |J v|² estimates ‖J‖²_F without bias."""
+    exact: bool
+    """Whether the vectors are the whole basis, so that the sum of |J v|² is ‖J‖²_F itself."""
 
 
 class AbstractDivergence(eqx.Module):
@@ -36,6 +51,11 @@ class AbstractDivergence(eqx.Module):
     ) -> tuple[Float[Array, "*event"], Float[Array, ""]]:
         """f(t, z) and Tr(df/dz), or its estimate with the noise `eps`."""
 
+    def look(self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any) -> Local:
+        """The same, with the products J v that the answer was made of, for whoever has another use for them."""
+        dz, trace = self(f, t, z, eps)
+        return Local(dz, trace, None, None, False)
+
 
 class Exact(AbstractDivergence):
     """The sum of the Jacobian's diagonal, by D forward-mode products."""
@@ -45,9 +65,13 @@ class Exact(AbstractDivergence):
     def __call__(
         self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any = None
     ) -> tuple[Float[Array, "*event"], Float[Array, ""]]:
+        local = self.look(f, t, z, eps)
+        return local.dz, local.trace
+
+    def look(self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any = None) -> Local:
         basis = jnp.eye(z.size, dtype=z.dtype).reshape(z.size, *z.shape)
         dz, columns = _value_and_products(lambda y: f(t, y), z, basis)
-        return dz, jnp.sum(columns * basis)
+        return Local(dz, jnp.sum(columns * basis), basis, columns, True)
 
 
 class Skipped(AbstractDivergence):
@@ -77,7 +101,21 @@ class ClosedForm(AbstractDivergence):
         return f.value_and_divergence(t, z)  # pyright: ignore[reportFunctionMemberAccess]
 
 
-class Hutchinson(AbstractDivergence):
+class _AbstractProbing(AbstractDivergence):
+    """An estimate from products with the Jacobian, which `look` hands on."""
+
+    @abc.abstractmethod
+    def look(self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any) -> Local:
+        """The estimate and its products."""
+
+    def __call__(
+        self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any
+    ) -> tuple[Float[Array, "*event"], Float[Array, ""]]:
+        local = self.look(f, t, z, eps)
+        return local.dz, local.trace
+
+
+class Hutchinson(_AbstractProbing):
     """εᵀ (df/dz) ε with E[ε] = 0, Cov(ε) = I (equation 7), averaged over `probes` draws of ε.
 
     The estimate of Tr(A) has, with B = (A + Aᵀ)/2, the variance 2 ‖B‖²_F / probes for Gaussian noise and
@@ -94,11 +132,100 @@ class Hutchinson(AbstractDivergence):
     def noise(self, f: Dynamics, z: Float[Array, "*event"], *, key: PRNGKeyArray) -> Array:
         return _draw(self.kind, (self.probes, *z.shape), z.dtype, key)
 
-    def __call__(
-        self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any
-    ) -> tuple[Float[Array, "*event"], Float[Array, ""]]:
-        dz, products = _value_and_products(lambda y: f(t, y), z, eps)
-        return dz, jnp.sum(products * eps) / self.probes
+    def look(self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any) -> Local:
+        return _mean_along(f, t, z, eps)
+
+
+class Orthogonal(_AbstractProbing):
+    """The mean of vᵀ (df/dz) v over `probes` directions at right angles, uniformly distributed, with |v|² = D.
+
+    Probes that share no direction repeat nothing of what the others saw. With k probes in D > 1 dimensions the estimate
+    of Tr(A) has, with B = (A + Aᵀ)/2, the variance
+
+        2 D (D - k) / (k (D - 1) (D + 2))  (‖B‖²_F - Tr(B)²/D)
+
+    which is below Hutchinson's with Gaussian noise for every k, and zero for k = D: then the answer is exact, at the
+    price of `Exact`. (The directions span a uniformly distributed subspace; less its mean k/D I, the projection onto it
+    is spread evenly over the (D - 1)(D + 2)/2 dimensions of symmetric matrices without trace, and its squared norm is
+    k (D - k)/D.)
+    """
+
+    stochastic: ClassVar[bool] = True
+    probes: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self):
+        _check_probes(self.probes)
+
+    def noise(self, f: Dynamics, z: Float[Array, "*event"], *, key: PRNGKeyArray) -> Array:
+        if self.probes > z.size:
+            raise ValueError(
+                f"probes={self.probes} directions cannot all be at right angles in D={z.size} dimensions; set probes "
+                f"to at most {z.size} (which makes the trace exact), or use Exact or Hutchinson."
+            )
+        return _draw_orthogonal((self.probes, *z.shape), z.dtype, key)
+
+    def look(self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any) -> Local:
+        return _mean_along(f, t, z, eps)
+
+
+class HutchPlusPlus(_AbstractProbing):
+    """The trace over the subspace where df/dz is largest, exactly, and Hutchinson's estimate of the rest (Hutch++).
+
+    With J = df/dz, m directions S, r noise vectors G, and the columns of Q an orthonormal basis of what J S spans,
+
+        Tr(J) ≈ Tr(Qᵀ J Q) + 1/r Σ_g gᵀ (I - QQᵀ) J (I - QQᵀ) g.
+
+    It takes `probes` products with J in all: m = ⌊probes/3⌋ for J S, m for J Q and r = probes - 2m for the rest; and at
+    each evaluation a QR decomposition of D×m numbers. For given S the variance is Hutchinson's with r probes for the
+    matrix (I - QQᵀ) J (I - QQᵀ): zero if J has a rank of at most m, and small if its singular values fall quickly; else
+    much is spent for little.
+
+    S and G are drawn once a solve, Q follows from J(t, z) S. The directions S are at right angles: they span what
+    Gaussian vectors would, and J S is as far from singular as can be, so that Q turns slowly along the path. Of random
+    signs, in few dimensions, two vectors are often the same: then rounding decides on Q, anew at each evaluation, and
+    no step is small enough for the solver. `kind` is that of G.
+
+    Q is a constant to the gradient. Whatever orthonormal Q is, the expectation over G is the trace, so that the
+    gradient at a fixed Q is an unbiased estimate of the trace's gradient; and the derivative of a QR decomposition is
+    NaN where J S has not full rank, which a Jacobian of zeros has not. `look` hands on S and J S.
+
+    Meyer, Musco, Musco and Woodruff, "Hutch++: Optimal Stochastic Trace Estimation", SOSA 2021, algorithm 1.
+    """
+
+    stochastic: ClassVar[bool] = True
+    kind: NoiseKind = eqx.field(static=True, default="gaussian")
+    probes: int = eqx.field(static=True, default=3)
+
+    def __check_init__(self):
+        _check_noise(self.kind, self.probes)
+        if self.probes < 3:
+            raise ValueError(
+                "Hutch++ needs probes of at least 3, one product each for the sketch, its subspace and the rest; got "
+                f"{self.probes}. Raise probes, or use Hutchinson."
+            )
+
+    def noise(self, f: Dynamics, z: Float[Array, "*event"], *, key: PRNGKeyArray) -> tuple[Array, Array]:
+        m = self.probes // 3
+        if m > z.size:
+            raise ValueError(
+                f"probes={self.probes} give Hutch++ a sketch of {m} vectors in D={z.size} dimensions; set probes to at "
+                f"most {3 * z.size + 2}, or use Exact, which takes {z.size} products."
+            )
+        key_sketch, key_rest = jax.random.split(key)
+        sketch = _draw_orthogonal((m, *z.shape), z.dtype, key_sketch)
+        return sketch, _draw(self.kind, (self.probes - 2 * m, *z.shape), z.dtype, key_rest)
+
+    def look(self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any) -> Local:
+        sketch, rest = eps
+        axes = tuple(range(1, 1 + z.ndim))
+        dz, push = jax.linearize(lambda y: f(t, y), z)
+        products = jax.vmap(push)(sketch)
+        q = _orthonormal(jax.lax.stop_gradient(products))
+        rest = rest - jnp.tensordot(jnp.tensordot(rest, q, (axes, axes)), q, 1)
+        seen = jnp.concatenate([q, rest])
+        dots = jnp.sum(seen * jax.vmap(push)(seen), axis=axes)
+        trace = jnp.sum(dots[: len(q)]) + jnp.mean(dots[len(q) :])
+        return Local(dz, trace, sketch, products, False)
 
 
 class Bottleneck(AbstractDivergence):
@@ -155,13 +282,37 @@ def _value_and_products(f: Callable[[Array], Array], z: Array, vectors: Array) -
     return jax.vmap(lambda v: jax.jvp(f, (z,), (v,)), out_axes=(None, 0))(vectors)
 
 
+def _mean_along(f: Dynamics, t: Array, z: Array, vectors: Array) -> Local:
+    """The mean of vᵀ (df/dz) v, and what it was made of."""
+    dz, products = _value_and_products(lambda y: f(t, y), z, vectors)
+    return Local(dz, jnp.sum(products * vectors) / len(vectors), vectors, products, False)
+
+
+def _orthonormal(vectors: Float[Array, "m *event"]) -> Float[Array, "m *event"]:
+    """An orthonormal basis of a space that holds the vectors, even where they are not independent."""
+    q, _ = jnp.linalg.qr(vectors.reshape(len(vectors), -1).T)
+    return q.T.reshape(vectors.shape)
+
+
 def _draw(kind: NoiseKind, shape: tuple[int, ...], dtype: Any, key: PRNGKeyArray) -> Array:
     draw = jax.random.normal if kind == "gaussian" else jax.random.rademacher
     return draw(key, shape, dtype)
 
 
+def _draw_orthogonal(shape: tuple[int, ...], dtype: Any, key: PRNGKeyArray) -> Array:
+    """Vectors v (leading axis) at right angles, uniformly distributed, with |v|² = D and so E[v vᵀ] = I."""
+    size = int(np.prod(shape[1:]))
+    q, r = jnp.linalg.qr(jax.random.normal(key, (size, shape[0]), dtype))
+    q = jnp.where(jnp.diagonal(r) < 0, -q, q)  # else the signs are LAPACK's choice, and q is not uniform
+    return (np.sqrt(size) * q.T).astype(dtype).reshape(shape)
+
+
 def _check_noise(kind: str, probes: int) -> None:
     if kind not in get_args(NoiseKind):
         raise ValueError(f"noise must be one of {', '.join(get_args(NoiseKind))}; got {kind!r}.")
+    _check_probes(probes)
+
+
+def _check_probes(probes: int) -> None:
     if probes < 1:
         raise ValueError(f"probes must be at least 1; got {probes}.")

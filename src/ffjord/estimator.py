@@ -7,7 +7,7 @@ import operator
 import warnings
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -19,26 +19,24 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ffjord import columns
 from ffjord.arrays import atomic_file, from_dict, to_dict
-from ffjord.choices import DivergenceName, LayerKind, MethodName, NonlinearityName
+from ffjord.choices import DivergenceName, DynamicsName, LayerKind, MethodName, NonlinearityName, ObjectiveName
 from ffjord.data.source import Rows
 from ffjord.errors import InputError, SolveError, TrainingError
-from ffjord.experiments.config import ModelConfig, SolveConfig, TrainConfig
+from ffjord.experiments.build import build_objective
+from ffjord.experiments.config import MatchingConfig, ModelConfig, RegularizationConfig, SolveConfig, TrainConfig
 from ffjord.flow import Flow
+from ffjord.matching import check_matching
 from ffjord.models import ffjord
-from ffjord.objectives import likelihood
 from ffjord.progress import rows_bar
 from ffjord.scoring import CHUNK, collect, sample_blocks, score, score_blocks
-from ffjord.training import TrainState, train
-from ffjord.training.optimizer import optimizer
-from ffjord.training.state import start
+from ffjord.training import TrainState, initial_state, train
 
 _FORMAT = "ffjord estimator 1"
 _TYPES = [np.dtype(code) for code in "dfe?bhilqBHILQ"]  # scored without a copy of the whole table
 _REAL = "end_time learning_rate weight_decay validation_fraction rtol atol test_rtol test_atol".split()
 _OPTIONAL = ["average", "patience", "max_minutes"]
-_LARGEST = 1e306  # leaves room for samples a hundred standard deviations away
-_FAR = 1e30  # standard deviations; squared it is beyond float32, so the log-density is -inf there and further out
 
 
 class FFJORD(DensityMixin, BaseEstimator):
@@ -54,7 +52,12 @@ class FFJORD(DensityMixin, BaseEstimator):
 
     - `hidden`: widths of the dynamics' hidden layers. `"auto"`: two layers, four times as wide as the table but
         between 64 and 256 (up to two layers the divergence is exact at the price of an estimate).
-    - `layer`, `nonlinearity`, `flows`, `end_time`: see `ModelConfig`.
+    - `dynamics`, `layer`, `nonlinearity`, `flows`, `end_time`: see `ModelConfig`.
+    - `objective`: `likelihood`, or `flow-matching`: steps of one evaluation instead of a solve, so that many more of
+        them can be made; scores are exact likelihoods either way.
+    - `matching_steps`: of the steps, how many are flow matching before those of the likelihood (a warm start).
+    - `regularization`: coefficients of what makes paths simple, such as `{"kinetic": 0.01}`; see
+        `RegularizationConfig` for all names. They act on the likelihood.
     - `steps`: most optimiser steps; the learning rate falls to zero along a cosine over them.
     - `batch_size`: rows a step, fewer where there are fewer.
     - `learning_rate`, `weight_decay`, `average`: of Adam, and the decay of the moving average of weights (or None).
@@ -74,6 +77,7 @@ class FFJORD(DensityMixin, BaseEstimator):
     - `n_steps_`: steps taken. `best_validation_loss_`: -1/m Σ log p(x_i) over the held-out rows, in the data's units.
     - `history_`: a dict a validation: `step`, `loss` (of training, since the last one), `validation_loss`, `seconds`.
     - `model_config_`, `solve_config_`: the settings of `flow_`, with `"auto"` resolved.
+    - `condition_mean_`, `condition_scale_`: of the conditions' columns, shape (C,), or None without conditions.
 
     Reference: Grathwohl et al., FFJORD: Free-form Continuous Dynamics for Scalable Reversible Generative Models, 2019.
     """
@@ -88,10 +92,16 @@ class FFJORD(DensityMixin, BaseEstimator):
     history_: list[dict[str, Any]]
     model_config_: ModelConfig
     solve_config_: SolveConfig
+    condition_mean_: np.ndarray | None
+    condition_scale_: np.ndarray | None
 
     def __init__(
         self,
         *,
+        objective: ObjectiveName = "likelihood",
+        matching_steps: int = 0,
+        regularization: Mapping[str, float] | None = None,
+        dynamics: DynamicsName = "mlp",
         hidden: Literal["auto"] | Sequence[int] = "auto",
         layer: LayerKind = "concatsquash",
         nonlinearity: NonlinearityName = "tanh",
@@ -114,6 +124,10 @@ class FFJORD(DensityMixin, BaseEstimator):
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
     ):
+        self.objective = objective
+        self.matching_steps = matching_steps
+        self.regularization = regularization
+        self.dynamics = dynamics
         self.hidden = hidden
         self.layer = layer
         self.nonlinearity = nonlinearity
@@ -136,27 +150,60 @@ class FFJORD(DensityMixin, BaseEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> "FFJORD":
-        """Learns the density of the rows of X, shape (n, D), n ≥ 2. `y` is ignored."""
+    def fit(self, X: Any, y: Any = None, *, conditions: Any = None) -> "FFJORD":
+        """Learns the density of the rows of X, shape (n, D), n ≥ 2. `y` is ignored.
+
+        With `conditions`, shape (n, C) or (n,), it learns p(x | c): the density of a row given its row of conditions.
+        Classes are given as columns of zeros and ones.
+        """
         self._check_types()
         rows = self._rows(X, dtype=np.float64, ensure_min_samples=2)
-        mean, scale = _statistics(rows, getattr(self, "feature_names_in_", None))
+        mean, scale = columns.statistics(rows, getattr(self, "feature_names_in_", None))
         log_scale = float(np.sum(np.log(scale)))
+        z, c, units = columns.standardized(rows, mean, scale), None, (None, None)
+        if conditions is not None:
+            given = columns.condition_rows(conditions, len(rows))
+            units = columns.condition_statistics(given)
+            c = columns.standardized(given, *units)
         rng = check_random_state(self.random_state)
         seed = int(rng.randint(np.iinfo(np.int32).max))
-        training, held_out = _split(_standardized(rows, mean, scale), self.validation_fraction, rng)
-        model, solve, config = self._configs(*training.shape)
-        history = _History(log_scale, config.steps if self.verbose else None)
-        source = Rows(training, held_out, held_out, batch_size=config.batch_size, seed=seed)
-        flow = ffjord(rows.shape[1], model, solve, key=jax.random.key(seed))
-        state = start(flow, optimizer(config), average=config.average is not None)
-        validate = lambda flow: {"loss": _validation_loss(flow, held_out)}
+        split = columns.split(len(rows), self.validation_fraction, rng)
+        state, (model, solve), history = self._trained(z, c, split, seed, log_scale)
+        self.flow_, self.mean_, self.scale_ = state.best, mean, scale
+        self.condition_mean_, self.condition_scale_ = units
+        self.model_config_, self.solve_config_ = model, solve
+        self.n_steps_, self.history_ = int(state.step), history
+        self.best_validation_loss_ = float(state.best_loss) + log_scale
+        return self
+
+    def _trained(
+        self,
+        z: np.ndarray,
+        c: np.ndarray | None,
+        split: tuple[np.ndarray, np.ndarray],
+        seed: int,
+        log_scale: float,
+    ) -> tuple[TrainState, tuple[ModelConfig, SolveConfig], list[dict[str, Any]]]:
+        """The training's last state, the settings it had and its history, for standardised rows and conditions."""
+        part = lambda array, index: None if array is None else array[index]
+        (first, kept), dim = split, z.shape[1]
+        model, solve, config = self._configs(len(first), dim)
+        regularization, history = self._regularization(), _History(log_scale, config, print_lines=bool(self.verbose))
+        held_out, seen = z[kept], part(c, first)
+        source = Rows(z[first], held_out, held_out, batch_size=config.batch_size, seed=seed, condition=seen)
+        size, key = 0 if c is None else c.shape[1], jax.random.key(seed)
+        flow = ffjord(dim, model, solve, regularization, condition_size=size, key=key)
+        objective = build_objective(config, solve, MatchingConfig(), regularization)
+        if config.objective == "flow-matching" or config.warm_start:
+            check_matching(flow)
+        state = initial_state(flow, source, config, seed=seed)
+        validate = lambda flow: {"loss": _validation_loss(flow, held_out, part(c, kept))}
         try:
-            state = train(state, source, likelihood, validate, config, seed=seed, recorder=history)
+            state = train(state, source, objective, validate, config, seed=seed, recorder=history)
         except TrainingError as error:
             if not np.isfinite(float(error.state.best_loss)):
                 raise
-            warnings.warn(f"{error} The best model so far is kept.", ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"{error} The best model so far is kept.", ConvergenceWarning, stacklevel=3)
             state = error.state
         if not np.isfinite(float(state.best_loss)):
             raise TrainingError(
@@ -164,14 +211,12 @@ class FFJORD(DensityMixin, BaseEstimator):
                 f"({int(state.skipped)} steps were skipped); use a smaller learning_rate or more weight_decay.",
                 state,
             )
-        self.flow_, self.mean_, self.scale_ = state.best, mean, scale
-        self.model_config_, self.solve_config_ = model, solve
-        self.n_steps_, self.history_ = int(state.step), history.rows
-        self.best_validation_loss_ = float(state.best_loss) + log_scale
-        return self
+        return state, (model, solve), history.rows
 
-    def score_samples(self, X: Any) -> np.ndarray:
+    def score_samples(self, X: Any, *, conditions: Any = None) -> np.ndarray:
         """log p(x) of every row of X, shape (n, D): n float64 numbers, in nats and in the data's own units.
+
+        After `fit` with conditions, log p(x | c): `conditions` then has a row for each row of X, or is one for all.
 
         A row's score does not depend on the other rows, but for the solver's tolerance. Past about 1e19 standard
         deviations, where float32 ends, it is -inf.
@@ -179,21 +224,33 @@ class FFJORD(DensityMixin, BaseEstimator):
         check_is_fitted(self, "flow_")
         rows = self._rows(X, dtype=_TYPES, reset=False)
         n, parts = len(rows), (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
-        blocks = (_standardized(part, self.mean_, self.scale_) for part in parts)
+        blocks = (columns.standardized(part, self.mean_, self.scale_) for part in parts)
+        given = self._conditions(conditions, n)
         with rows_bar("scoring") if self.verbose else nullcontext() as progress:
-            scores = collect(score_blocks(self.flow_, blocks, n, progress=progress), n)
+            cut = None if given is None else iter([given])
+            scores = collect(score_blocks(self.flow_, blocks, n, conditions=cut, progress=progress), n)
         return scores.log_prob.astype(np.float64) - np.sum(np.log(self.scale_))
 
-    def score(self, X: Any, y: Any = None) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def score(self, X: Any, y: Any = None, *, conditions: Any = None) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The mean of `score_samples(X)`, as GaussianMixture has it (KernelDensity has the total). `y` is ignored."""
-        return float(np.mean(self.score_samples(X)))
+        return float(np.mean(self.score_samples(X, conditions=conditions)))
 
-    def sample(self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None) -> np.ndarray:
-        """Draws rows from the density: shape (n_samples, D), float64, new ones at every call without `random_state`."""
+    def sample(
+        self,
+        n_samples: int = 1,
+        random_state: int | np.random.RandomState | None = None,
+        *,
+        conditions: Any = None,
+    ) -> np.ndarray:
+        """Draws rows from the density: shape (n_samples, D), float64, new ones at every call without `random_state`.
+
+        After `fit` with conditions, from p(x | c): `conditions` has a row for each sample, or is one for all.
+        """
         check_is_fitted(self, "flow_")
         n = _whole("n_samples", n_samples)
         key = jax.random.key(int(check_random_state(random_state).randint(np.iinfo(np.int32).max)))
-        return np.concatenate([self.mean_ + self.scale_ * z for z in sample_blocks(self.flow_, n, key=key)])
+        blocks = sample_blocks(self.flow_, n, conditions=self._conditions(conditions, n), key=key)
+        return np.concatenate([self.mean_ + self.scale_ * z for z in blocks])
 
     def save(self, path: str | Path) -> None:
         """Writes the fitted estimator to one file (an .npz archive without pickle), whole or not at all.
@@ -211,8 +268,11 @@ class FFJORD(DensityMixin, BaseEstimator):
         }
         arrays = {f"flow{name}": array for name, array in to_dict(self.flow_).items()}
         text = np.array(json.dumps(header, default=_plain))
+        units = {"mean": self.mean_, "scale": self.scale_}
+        if self.condition_mean_ is not None and self.condition_scale_ is not None:
+            units |= {"condition_mean": self.condition_mean_, "condition_scale": self.condition_scale_}
         with atomic_file(Path(path)) as file:
-            np.savez(file, estimator=text, mean=self.mean_, scale=self.scale_, **arrays)  # pyright: ignore[reportArgumentType]
+            np.savez(file, estimator=text, **units, **arrays)  # pyright: ignore[reportArgumentType]
 
     @classmethod
     def load(cls, path: str | Path) -> "FFJORD":
@@ -226,13 +286,17 @@ class FFJORD(DensityMixin, BaseEstimator):
             estimator.model_config_ = ModelConfig(**_tuples(header["model"]))
             estimator.solve_config_ = SolveConfig(**header["solve"])
             estimator.mean_, estimator.scale_ = arrays.pop("mean"), arrays.pop("scale")
+            estimator.condition_mean_ = arrays.pop("condition_mean", None)
+            estimator.condition_scale_ = arrays.pop("condition_scale", None)
             estimator.n_features_in_ = len(estimator.mean_)
             if header["names"] is not None:
                 estimator.feature_names_in_ = np.array(header["names"], dtype=object)
             vars(estimator).update(header["fitted"])
             weights = {name.removeprefix("flow"): array for name, array in arrays.items()}
             dim, configs = len(estimator.mean_), (estimator.model_config_, estimator.solve_config_)
-            estimator.flow_ = from_dict(ffjord(dim, *configs, key=jax.random.key(0)), weights, where=str(path))
+            size = 0 if estimator.condition_mean_ is None else len(estimator.condition_mean_)
+            like = ffjord(dim, *configs, estimator._regularization(), condition_size=size, key=jax.random.key(0))
+            estimator.flow_ = from_dict(like, weights, where=str(path))
         except InputError:
             raise
         except (KeyError, TypeError, ValueError) as error:
@@ -248,13 +312,44 @@ class FFJORD(DensityMixin, BaseEstimator):
         except OverflowError as error:
             raise InputError(f"X holds a number that is too large for float64 ({error}).") from error
 
+    def _conditions(self, conditions: Any, n: int) -> np.ndarray | None:
+        """Standardised conditions for n rows."""
+        if self.condition_mean_ is None or self.condition_scale_ is None:
+            if conditions is not None:
+                raise InputError("conditions were given, but the estimator was fitted without; leave them out.")
+            return None
+        size = len(self.condition_mean_)
+        if conditions is None:
+            raise InputError(f"conditions are missing: the estimator was fitted with {size} columns of them.")
+        rows = np.asarray(conditions)
+        one_for_all = rows.shape in ((), (size,)) and not (size == 1 and rows.shape == (n,))
+        rows = columns.condition_rows(np.reshape(rows, (1, size)) if one_for_all else rows, 1 if one_for_all else n)
+        if rows.shape[1] != size:
+            raise InputError(f"conditions must have {size} columns, as in fit; got {rows.shape[1]}.")
+        return np.broadcast_to(columns.standardized(rows, self.condition_mean_, self.condition_scale_), (n, size))
+
+    def _regularization(self) -> RegularizationConfig:
+        given = self.regularization
+        if given is None:
+            return RegularizationConfig()
+        names = [field.name for field in dataclasses.fields(RegularizationConfig)]
+        if not isinstance(given, Mapping) or not set(given) <= set(names):
+            raise InputError(f"regularization must map names ({', '.join(names)}) to coefficients; got {given!r}.")
+        for name, value in given.items():
+            if not _is_real(value):
+                raise InputError(f"regularization[{name!r}] must be a number; got {value!r}.")
+        order = _whole("derivative_order", given.get("derivative_order", 1))
+        return RegularizationConfig(**{**given, "derivative_order": order})
+
     def _check_types(self) -> None:
         """Refuses parameters of the wrong kind; ranges and names are checked where they are used."""
-        for name in ("layer", "nonlinearity", "method", "divergence"):
+        for name in ("objective", "dynamics", "layer", "nonlinearity", "method", "divergence"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} must be a name; got {getattr(self, name)!r}.")
         for name in ("flows", "steps", "batch_size"):
             _whole(name, getattr(self, name))
+        _whole("matching_steps", self.matching_steps, least=0)
+        self._regularization()
         for name in (*_REAL, *_OPTIONAL):
             value, optional = getattr(self, name), name in _OPTIONAL
             sound = optional if value is None else _is_real(value)
@@ -268,9 +363,11 @@ class FFJORD(DensityMixin, BaseEstimator):
         if not isinstance(hidden, list | tuple | np.ndarray):
             raise ValueError(f'hidden must be "auto" or a sequence of widths such as (64, 64); got {self.hidden!r}.')
         model = self._config(ModelConfig, hidden=tuple(_whole("hidden", width) for width in hidden))
-        solve = self._config(SolveConfig, test_divergence="closed-form" if len(model.hidden) <= 2 else "exact")
+        closed = model.dynamics == "mlp" and len(model.hidden) <= 2
+        solve = self._config(SolveConfig, test_divergence="closed-form" if closed else "exact")
         batch_size = min(self.batch_size, 1 << (n.bit_length() - 1))  # a power of two: folds share a compilation
-        return model, solve, self._config(TrainConfig, batch_size=batch_size, validate_every=50, drops=1)
+        fields = {"batch_size": batch_size, "validate_every": 50, "drops": 1, "warm_start": self.matching_steps}
+        return model, solve, self._config(TrainConfig, **fields)
 
     def _config(self, kind: Any, **fields: Any) -> Any:
         """A configuration with the given fields; those that are parameters of the estimator are taken from it."""
@@ -279,14 +376,14 @@ class FFJORD(DensityMixin, BaseEstimator):
         return kind(**params | fields)
 
 
-def _whole(name: str, value: Any) -> int:
-    """A whole number, at least 1."""
+def _whole(name: str, value: Any, *, least: int = 1) -> int:
+    """A whole number, at least 1, or what else is the least."""
     try:
         number = operator.index(value)
     except TypeError:
-        number = 0
-    if number < 1:
-        raise InputError(f"{name} must be a whole number and at least 1; got {value!r}.")
+        number = least - 1
+    if number < least:
+        raise InputError(f"{name} must be a whole number and at least {least}; got {value!r}.")
     return number
 
 
@@ -299,19 +396,24 @@ def _is_real(value: Any) -> bool:
 
 
 class _History:
-    """Keeps a row a validation, in the data's units, and prints it if it knows how many steps there will be."""
+    """Keeps a row a validation, in the data's units, and prints it if that is wanted.
 
-    def __init__(self, log_scale: float, of: int | None):
+    The loss of flow matching is no likelihood, and has no units.
+    """
+
+    def __init__(self, log_scale: float, config: TrainConfig, *, print_lines: bool):
         self.rows: list[dict[str, Any]] = []
         self._losses: list[float] = []
-        self._log_scale, self._of = log_scale, of
+        self._log_scale, self._of = log_scale, config.steps if print_lines else None
+        self._matching = config.steps if config.objective == "flow-matching" else config.warm_start
 
     def steps(self, rows: list[dict[str, Any]]) -> None:
         self._losses += [row["loss"] for row in rows if row["sound"]]
 
     def validated(self, row: dict[str, Any], state: TrainState, improved: bool) -> None:
         loss = float(np.mean(self._losses)) if self._losses else float("nan")
-        losses = {"loss": loss + self._log_scale, "validation_loss": row["validation_loss"] + self._log_scale}
+        shift = 0.0 if row["step"] <= self._matching else self._log_scale
+        losses = {"loss": loss + shift, "validation_loss": row["validation_loss"] + self._log_scale}
         self.rows.append({"step": row["step"], **losses, "seconds": row["seconds"]})
         self._losses = []
         if self._of is not None:
@@ -325,45 +427,13 @@ class _History:
     def boundary(self, state: TrainState) -> None: ...
 
 
-def _statistics(rows: np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of every column; a column without spread has no density, and is an error.
-
-    The columns are scaled by powers of two, which rounds nothing, so that no square over- or underflows.
-    """
-    if np.max(np.abs(rows)) > _LARGEST:
-        raise ValueError(f"X holds numbers beyond ±{_LARGEST:g}, so that samples would overflow; change its units.")
-    exponent = np.frexp(np.max(np.abs(rows), axis=0))[1]
-    unit = np.ldexp(rows, -exponent)
-    mean, scale = np.ldexp(unit.mean(axis=0), exponent), np.ldexp(unit.std(axis=0), exponent)
-    constant = np.flatnonzero((rows.min(axis=0) == rows.max(axis=0)) | (scale == 0))
-    if constant.size:
-        listed = ", ".join(repr(names[j]) if names is not None else str(j) for j in constant)
-        raise ValueError(f"X has constant columns ({listed}), which have no density; leave them out.")
-    return mean, scale
-
-
-def _standardized(rows: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """z = (x - mean) / scale, computed in float64, returned in float32."""
-    with np.errstate(over="ignore"):
-        return np.clip((rows.astype(np.float64) - mean) / scale, -_FAR, _FAR).astype(np.float32)
-
-
-def _split(z: np.ndarray, fraction: float, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    """Rows for training and rows held out, at least one of each."""
-    if not 0 < fraction < 1:
-        raise ValueError(f"validation_fraction must be between 0 and 1; got {fraction}.")
-    count = min(max(1, round(fraction * len(z))), len(z) - 1)
-    order = rng.permutation(len(z))
-    return z[order[count:]], z[order[:count]]
-
-
-def _validation_loss(flow: Flow, z: np.ndarray) -> float:
+def _validation_loss(flow: Flow, z: np.ndarray, conditions: np.ndarray | None) -> float:
     """The mean negative log-likelihood; infinite where a solve fails, so that such a model is never the best.
 
     Rounded to float32, as the training state keeps it: an equal loss must not look like a better one.
     """
     try:
-        return float(np.float32(-np.mean(score(flow, z).log_prob, dtype=np.float64)))
+        return float(np.float32(-np.mean(score(flow, z, conditions=conditions).log_prob, dtype=np.float64)))
     except SolveError:
         return float("inf")
 

@@ -17,6 +17,9 @@ from ffjord.divergence import Skipped
 from ffjord.errors import SolveError as SolveError
 from ffjord.solve import MESSAGES, OK
 
+Condition = Shaped[Array | np.ndarray, "..."] | None
+"""What a density p(x | c) is given: a row for every row of x, or one for all; None for a density without conditions."""
+
 
 class StandardNormal(eqx.Module):
     """N(0, I), the base density of section 2.2."""
@@ -61,12 +64,14 @@ class Flow(eqx.Module):
 
         log p(x) = log p(z) + log |det dz/dx|,   z = bijection.inverse(x)          (equations 1 and 3)
 
-    The methods take NumPy or JAX arrays and compile themselves. Outside of `jax.jit` a failed solve raises
-    `SolveError`; under a transformation it shows as NaN, and in the report's `outcome`.
+    With `condition_shape` it is a family of densities p(x | c): every method then takes `condition`, a row for every
+    row of x, or one for all. The methods take NumPy or JAX arrays and compile themselves. Outside of `jax.jit` a failed
+    solve raises `SolveError`; under a transformation it shows as NaN, and in the report's `outcome`.
     """
 
     base: StandardNormal
     bijection: AbstractBijection
+    condition_shape: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -79,93 +84,127 @@ class Flow(eqx.Module):
         leaves = jax.tree.leaves(self.bijection)
         return jnp.result_type(*{leaf.dtype for leaf in leaves if eqx.is_inexact_array(leaf)})
 
-    def log_prob(self, x: Shaped[Array | np.ndarray, "..."], *, key: PRNGKeyArray | None = None) -> Float[Array, " n"]:
+    def log_prob(
+        self, x: Shaped[Array | np.ndarray, "..."], *, condition: Condition = None, key: PRNGKeyArray | None = None
+    ) -> Float[Array, " n"]:
         """n log-densities, in nats and in the data's own units, with the bijection's `testing` numerics."""
-        density = _density(self, self._batch(x), key, False)
+        density = self.density(x, condition=condition, key=key)
         _raise_if_failed(density.report)
         return density.log_prob
 
     def density(
-        self, x: Shaped[Array | np.ndarray, "..."], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        x: Shaped[Array | np.ndarray, "..."],
+        *,
+        condition: Condition = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Density:
         """Like `log_prob`, with the base points and the solver's report. Does not raise when a solve fails."""
-        return _density(self, self._batch(x), key, train)
+        x = self._batch(x)
+        return _density(self, x, self._conditions(condition, len(x)), key, train)
 
-    def sample(self, n: int, *, key: PRNGKeyArray) -> Float[Array, "n *event"]:
+    def sample(self, n: int, *, condition: Condition = None, key: PRNGKeyArray) -> Float[Array, "n *event"]:
         """n samples, without their densities: up to the solver's tolerance those of `sample_and_log_prob`."""
-        return self._draw(_points, n, key).x
+        return self._draw(_points, n, condition, key).x
 
-    def sample_and_log_prob(self, n: int, *, key: PRNGKeyArray) -> Samples:
+    def sample_and_log_prob(self, n: int, *, condition: Condition = None, key: PRNGKeyArray) -> Samples:
         """n samples and their log-densities, from the same solve."""
-        return self._draw(_samples, n, key)
+        return self._draw(_samples, n, condition, key)
 
     def at(self, time: float | Float[Array, ""]) -> "Flow":
         """The flow stopped at a moment between the base (0) and the data (1)."""
-        return Flow(self.base, self.bijection.until(jnp.asarray(time, self.dtype)))
+        return self._with(self.bijection.until(jnp.asarray(time, self.dtype)))
 
-    def path(self, n: int, times: Real[Array | np.ndarray, " k"], *, key: PRNGKeyArray) -> Path:
+    def path(
+        self, n: int, times: Real[Array | np.ndarray, " k"], *, condition: Condition = None, key: PRNGKeyArray
+    ) -> Path:
         """z(t) of n samples at the given times in [0, 1], with log p(z(t)) at each."""
-        x, log_prob, report = _path(self, n, jnp.asarray(times, self.dtype), key)
+        x, log_prob, report = _path(self, n, jnp.asarray(times, self.dtype), self._conditions(condition, n), key)
         _raise_if_failed(report)
         return Path(jnp.asarray(times, self.dtype), x, log_prob)
 
-    def calibrate(self, x: Float[Array, "n *event"], *, key: PRNGKeyArray) -> "Flow":
+    def calibrate(self, x: Float[Array, "n *event"], *, condition: Condition = None, key: PRNGKeyArray) -> "Flow":
         """The flow with its normalisations set from a first batch."""
         if not self.bijection.needs_calibration():
             return self
-        return Flow(self.base, self.bijection.calibrate(x, key=key)[0])
+        return self._with(self.bijection.calibrate(x, condition=self._conditions(condition, len(x)), key=key)[0])
 
     def absorb(self, observed: Any) -> "Flow":
         """The flow with its running statistics moved by what a training batch showed."""
-        return Flow(self.base, self.bijection.absorb(observed))
+        return self._with(self.bijection.absorb(observed))
 
-    def _draw(self, draw: Callable[..., Samples], n: int, key: PRNGKeyArray) -> Samples:
+    def _with(self, bijection: AbstractBijection) -> "Flow":
+        return Flow(self.base, bijection, self.condition_shape)
+
+    def _draw(self, draw: Callable[..., Samples], n: int, condition: Any, key: PRNGKeyArray) -> Samples:
         if n < 1:
             raise ValueError(f"n must be at least 1; got {n}.")
-        samples = draw(self, n, key)
+        samples = draw(self, n, self._conditions(condition, n), key)
         _raise_if_failed(samples.report)
         return samples
 
     def _batch(self, x: Any) -> Array:
         """The input as an array of the flow's type, or an error that says what is wrong with it."""
-        if not isinstance(x, jax.Array | np.ndarray):
-            x = np.asarray(x)
+        x = x if isinstance(x, jax.Array | np.ndarray) else np.asarray(x)
         if x.shape[1:] != self.event_shape or x.ndim != len(self.event_shape) + 1:
-            wanted = ", ".join(["n", *map(str, self.event_shape)])
-            raise ValueError(f"x must have shape ({wanted}); got {tuple(x.shape)}.")
+            raise ValueError(f"x must have shape {_rows_of(self.event_shape)}; got {tuple(x.shape)}.")
         if x.shape[0] == 0:
             raise ValueError("x must have at least one row; got none.")
-        if not (jnp.issubdtype(x.dtype, jnp.number) or x.dtype == bool):
-            raise ValueError(f"x must hold numbers; got an array of type {x.dtype}.")
+        return self._numbers("x", x)
+
+    def _conditions(self, condition: Any, n: int) -> Array | None:
+        """A condition for each of n rows, or an error that says what is wrong with it."""
+        shape = self.condition_shape
+        if shape is None:
+            if condition is not None:
+                raise ValueError("condition was given, but this flow has none (it has no condition_shape).")
+            return None
+        if condition is None:
+            raise ValueError(f"condition is missing: this flow is a density given a condition of shape {shape}.")
+        condition = condition if isinstance(condition, jax.Array | np.ndarray) else np.asarray(condition)
+        if condition.shape not in (shape, (n, *shape)):
+            wanted = f"({', '.join(map(str, (n, *shape)))}), a row for each, or {shape}, one for all"
+            raise ValueError(f"condition must have shape {wanted}; got {tuple(condition.shape)}.")
+        return jnp.broadcast_to(self._numbers("condition", condition), (n, *shape))
+
+    def _numbers(self, name: str, array: Any) -> Array:
+        """The array in the flow's type."""
+        if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+            raise ValueError(f"{name} must hold numbers; got an array of type {array.dtype}.")
         with np.errstate(over="ignore"):  # said below, in our own words
-            batch = jnp.asarray(x, self.dtype)
-        if not isinstance(batch, Tracer) and not bool(jnp.all(jnp.isfinite(batch))):
-            raise ValueError(f"x must be finite; got NaN, infinity or a number too large for {self.dtype}.")
-        return batch
+            array = jnp.asarray(array, self.dtype)
+        if not isinstance(array, Tracer) and not bool(jnp.all(jnp.isfinite(array))):
+            raise ValueError(f"{name} must be finite; got NaN, infinity or a number too large for {self.dtype}.")
+        return array
 
 
 @compiled
-def _density(flow: Flow, x: Array, key: PRNGKeyArray | None, train: bool) -> Density:
-    out = flow.bijection.inverse(x, train=train, key=key)
+def _density(flow: Flow, x: Array, condition: Array | None, key: PRNGKeyArray | None, train: bool) -> Density:
+    out = flow.bijection.inverse(x, condition=condition, train=train, key=key)
     return Density(flow.base.log_prob(out.value) + out.log_det, out.value, out.report)
 
 
 @compiled
-def _samples(flow: Flow, n: int, key: PRNGKeyArray) -> Samples:
+def _samples(flow: Flow, n: int, condition: Array | None, key: PRNGKeyArray) -> Samples:
     key_base, key_noise = jax.random.split(key)
     z = flow.base.sample(n, dtype=flow.dtype, key=key_base)
-    out = flow.bijection.forward(z, key=key_noise)
+    out = flow.bijection.forward(z, condition=condition, key=key_noise)
     return Samples(out.value, flow.base.log_prob(z) - out.log_det, out.report)
 
 
 @compiled
-def _points(flow: Flow, n: int, key: PRNGKeyArray) -> Samples:
-    return _samples(Flow(flow.base, _without_divergence(flow.bijection)), n, key)
+def _points(flow: Flow, n: int, condition: Array | None, key: PRNGKeyArray) -> Samples:
+    return _samples(flow._with(_without_divergence(flow.bijection)), n, condition, key)
 
 
 @compiled
-def _path(flow: Flow, n: int, times: Array, key: PRNGKeyArray) -> Samples:
-    return jax.lax.map(lambda time: _samples(flow.at(time), n, key), times)
+def _path(flow: Flow, n: int, times: Array, condition: Array | None, key: PRNGKeyArray) -> Samples:
+    return jax.lax.map(lambda time: _samples(flow.at(time), n, condition, key), times)
+
+
+def _rows_of(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(['n', *map(str, shape)])})"
 
 
 def _without_divergence(bijection: AbstractBijection) -> AbstractBijection:

@@ -9,9 +9,9 @@ A step takes (y, k), the state and its rate, to (y', k'):
     k_1 = k,   k_i = f(s + c_i h, y + h Σ_j a_ij k_j),   y' = y + h Σ_i b_i k_i,   k' = f(s + h, y')
 
 where k' is the last stage of a method that reuses it (dopri5, tsit5, bosh3, dopri8); others have no k, and start with
-k_1 = f(s, y). Step lengths are
-constants to the gradient. At most `checkpoints` starts of steps are kept: when these are full every second one is let
-go, and in the gradient the steps between two that were kept are made again.
+k_1 = f(s, y). Either the error decides on the lengths h of the steps, or a grid of times does. They are constants to
+the gradient. At most `checkpoints` starts of steps are kept: when these are full every second one is let go, and in the
+gradient the steps between two that were kept are made again.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,7 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 Rates = Callable[[Array, Any, Any], Any]
@@ -60,17 +61,26 @@ class Method(NamedTuple):
         return cls(order, rows, floats(tableau.c), floats(tableau.b_sol), floats(tableau.b_error), bool(tableau.fsal))
 
     def cost(self, steps: Array, *, adaptive: bool) -> Array:
-        """Evaluations that so many steps take, with the one that estimates the first."""
+        """Evaluations that so many steps take, with the one that estimates the first where the error decides."""
         return len(self.a) * steps + 1 + adaptive if self.reuses_last else len(self.b) * steps
+
+
+class Control(NamedTuple):
+    """What decides on the steps: a grid of times if there is one, else the error, held to the tolerances."""
+
+    rtol: Any
+    atol: Any
+    grid: Array | None = None
+    """0 = s_0 < … < s_n = 1, how much of the path is done after each step. The solve ends where it meets the first 1:
+    more of them may follow, so that grids of several lengths are arrays of one shape."""
 
 
 class Plan(NamedTuple):
     """What of a solve is known when it is compiled."""
 
     method: Method
-    adaptive: bool
-    """Whether the error decides on the steps; else there are `max_steps` of equal length."""
     max_steps: int
+    """Where to give up; with a grid, how many steps it can hold."""
     checkpoints: int
     direction: int
     """1 from 0 to 1, -1 from 1 to 0."""
@@ -103,36 +113,58 @@ class _Loop(NamedTuple):
 
 
 def solve_explicit(
-    rates: Rates, start: Any, args: Any, rtol: Any, atol: Any, norm: Norm, plan: Plan
+    rates: Rates, start: Any, args: Any, control: Control, norm: Norm, plan: Plan
 ) -> tuple[Any, Outcome]:
     """Integrates d state/ds = rates(s, state, args); differentiable, in reverse mode, by `start` and `args`."""
-    return _solve((start, args), (rtol, atol), rates, norm, plan)
+    return _solve((start, args), control, rates, norm, plan)
 
 
-def solve_openly(
-    rates: Rates, start: Any, args: Any, rtol: Any, atol: Any, norm: Norm, plan: Plan
-) -> tuple[Any, Outcome]:
+def solve_openly(rates: Rates, start: Any, args: Any, control: Control, norm: Norm, plan: Plan) -> tuple[Any, Outcome]:
     """The same, differentiable by JAX itself in forward and reverse mode, at the price of much memory and time."""
-    loop = _run((start, args), (rtol, atol), rates, norm, plan, record=False, bounded=True)
+    loop = _run((start, args), control, rates, norm, plan, record=False, bounded=True)
     return loop.y, loop.outcome
 
 
+def solve_recorded(
+    rates: Rates, start: Any, args: Any, control: Control, norm: Norm, plan: Plan
+) -> tuple[Any, Outcome, Array]:
+    """The same, not differentiable, and the accepted steps as a grid of `max_steps` (the form of `Control.grid`)."""
+    loop = _run((start, args), control, rates, norm, plan._replace(checkpoints=1), record=True)
+    assert loop.record is not None
+    times, _ = _signed(loop.record.times, loop.record.lengths, plan)
+    is_start = jnp.arange(plan.max_steps) < loop.outcome.accepted
+    return loop.y, loop.outcome, jnp.append(jnp.where(is_start, times, 1), 1)
+
+
+def equal_steps(count: int) -> Array:
+    """The grid of `count` steps of equal length."""
+    return jnp.asarray(np.arange(count + 1) / count)
+
+
+def mirrored(grid: Array) -> Array:
+    """The same steps from the other end: 1 - s_n, …, 1 - s_0, and ones where there were ones to spare.
+
+    The first 1 becomes the 0 in front; all others stay behind the 1 that s_0 = 0 becomes.
+    """
+    return jnp.concatenate([jnp.zeros_like(grid[:1]), jnp.sort(jnp.where(grid < 1, 1 - grid, 1))[:-1]])
+
+
 @eqx.filter_custom_vjp
-def _solve(inputs: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan) -> tuple[Any, Outcome]:
-    loop = _run(inputs, tolerances, rates, norm, plan, record=False)
+def _solve(inputs: Any, control: Control, rates: Rates, norm: Norm, plan: Plan) -> tuple[Any, Outcome]:
+    loop = _run(inputs, control, rates, norm, plan, record=False)
     return loop.y, loop.outcome
 
 
 @_solve.def_fwd
-def _forward(perturbed: Any, inputs: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan):
+def _forward(perturbed: Any, inputs: Any, control: Control, rates: Rates, norm: Norm, plan: Plan):
     del perturbed
-    loop = _run(inputs, tolerances, rates, norm, plan, record=True)
+    loop = _run(inputs, control, rates, norm, plan, record=True)
     return (loop.y, loop.outcome), (loop.record, loop.outcome.accepted)
 
 
 @_solve.def_bwd
 def _backward(
-    residuals: Any, grads: Any, perturbed: Any, inputs: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan
+    residuals: Any, grads: Any, perturbed: Any, inputs: Any, control: Control, rates: Rates, norm: Norm, plan: Plan
 ):
     """Pulls the gradient back over the accepted steps, last to first."""
     record, accepted = residuals
@@ -177,41 +209,42 @@ def _backward(
 
 
 def _run(
-    inputs: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan, *, record: bool, bounded: bool = False
+    inputs: Any, control: Control, rates: Rates, norm: Norm, plan: Plan, *, record: bool, bounded: bool = False
 ) -> _Loop:
     start, args = inputs
     begin = _begin(plan, start)
     none = jnp.zeros((), jnp.int32)
     k = rates(begin, start, args) if plan.method.reuses_last else ()
-    h = _first_step(start, k, args, tolerances, rates, norm, plan)
+    h = _first_step(start, k, args, control, rates, norm, plan)
     first = _Loop(
         jnp.zeros_like(begin), h, start, k, Outcome(none, none, none), _blank(start, k, begin, plan) if record else None
     )
-    advance = _adapted_step if plan.adaptive else _equal_step
+    advance = _adapted_step if control.grid is None else _grid_step
     goes_on = lambda loop: loop.outcome.status == RUNNING
-    body = lambda loop: advance(loop, args, tolerances, rates, norm, plan)
+    body = lambda loop: advance(loop, args, control, rates, norm, plan)
     if bounded:
         return eqxi.while_loop(goes_on, body, first, max_steps=plan.max_steps, kind="bounded")
     return jax.lax.while_loop(goes_on, body, first)
 
 
-def _equal_step(loop: _Loop, args: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan) -> _Loop:
+def _grid_step(loop: _Loop, args: Any, control: Control, rates: Rates, norm: Norm, plan: Plan) -> _Loop:
+    assert control.grid is not None
     number = loop.outcome.accepted
-    time = lambda i: (i / plan.max_steps).astype(loop.s.dtype)
-    s, h = _signed(time(number), time(number + 1) - time(number), plan)
+    end = control.grid[number + 1]
+    s, h = _signed(loop.s, end - loop.s, plan)
     y, k, _ = _step(rates, plan, s, h, (loop.y, loop.k), args)
-    record = _recorded(loop, s, h, True, plan)
-    status = jnp.where(number + 1 == plan.max_steps, FINISHED, RUNNING).astype(jnp.int32)
-    return _Loop(loop.s, loop.h, y, k, Outcome(status, number + 1, loop.outcome.rejected), record)
+    status = jnp.where(end >= 1, FINISHED, jnp.where(number + 1 == plan.max_steps, TOO_MANY, RUNNING))
+    outcome = Outcome(status.astype(jnp.int32), number + 1, loop.outcome.rejected)
+    return _Loop(end, loop.h, y, k, outcome, _recorded(loop, s, h, True, plan))
 
 
-def _adapted_step(loop: _Loop, args: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan) -> _Loop:
+def _adapted_step(loop: _Loop, args: Any, control: Control, rates: Rates, norm: Norm, plan: Plan) -> _Loop:
     eps = jnp.finfo(loop.s.dtype).eps
     is_last = loop.s + loop.h >= 1 - 8 * eps
     h = jnp.where(is_last, 1 - loop.s, loop.h)
     s_signed, h_signed = _signed(loop.s, h, plan)
     y, k, error = _step(rates, plan, s_signed, h_signed, (loop.y, loop.k), args)
-    size = _size(error, loop.y, y, tolerances, norm)
+    size = _size(error, loop.y, y, control, norm)
     size = jnp.where(jnp.isnan(size), jnp.inf, size)
     keep = size < 1
     grow = jnp.where(keep, _GROW, 1.0)
@@ -232,7 +265,7 @@ def _adapted_step(loop: _Loop, args: Any, tolerances: Any, rates: Rates, norm: N
     )
 
 
-def _first_step(start: Any, k: Any, args: Any, tolerances: Any, rates: Rates, norm: Norm, plan: Plan) -> Array:
+def _first_step(start: Any, k: Any, args: Any, control: Control, rates: Rates, norm: Norm, plan: Plan) -> Array:
     """How long the first step may be, from how fast the rate changes.
 
     If the rate k changes by the part ρ of itself along the path, a step h of a method of order p has an error of about
@@ -240,11 +273,11 @@ def _first_step(start: Any, k: Any, args: Any, tolerances: Any, rates: Rates, no
     |k| stands the rate's size a tenth of the path on: it may begin with nothing.
     """
     begin = _begin(plan, start)
-    if not (plan.adaptive and plan.method.reuses_last):
+    if control.grid is not None or not plan.method.reuses_last:
         return jnp.full_like(begin, _GUESS)
     s, h = _signed(jnp.zeros_like(begin), jnp.full_like(begin, _PROBE), plan)
     later = rates(s + h, jax.tree.map(lambda y, k: y + h * k, start, k), args)
-    size = lambda rate: _size(rate, start, start, tolerances, norm)
+    size = lambda rate: _size(rate, start, start, control, norm)
     change = size(jax.tree.map(jnp.subtract, later, k)) / _PROBE
     order = min(plan.method.order, 5)  # of which the constants were measured
     estimate = (size(k) + 0.1 * change) ** (1 - 1 / order) / change
@@ -252,10 +285,9 @@ def _first_step(start: Any, k: Any, args: Any, tolerances: Any, rates: Rates, no
     return jax.lax.stop_gradient(jnp.where(jnp.isfinite(estimate), jnp.maximum(step, 1e-3), _GUESS).astype(begin.dtype))
 
 
-def _size(error: Any, y: Any, other: Any, tolerances: Any, norm: Norm) -> Array:
+def _size(error: Any, y: Any, other: Any, control: Control, norm: Norm) -> Array:
     """The size of an error at states y and `other`, in units of the tolerance."""
-    rtol, atol = tolerances
-    scaled = lambda e, a, b: e / (atol + rtol * jnp.maximum(jnp.abs(a), jnp.abs(b)))
+    scaled = lambda e, a, b: e / (control.atol + control.rtol * jnp.maximum(jnp.abs(a), jnp.abs(b)))
     return norm(jax.tree.map(scaled, error, y, other))
 
 

@@ -1,7 +1,8 @@
 """Log-densities and samples by the million, in chunks of one shape: nothing compiles twice and memory stays flat."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -53,14 +54,17 @@ def score(
     flow: Flow,
     x: np.ndarray,
     *,
+    conditions: np.ndarray | None = None,
     chunk: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     key: PRNGKeyArray | None = None,
 ) -> Scores:
-    """log p(x) for every row of an array; see `score_blocks`."""
+    """log p(x) for every row of an array, or log p(x | c) with a row of conditions for each; see `score_blocks`."""
     size = chunk or CHUNK
-    blocks = (x[start : start + size] for start in range(0, len(x), size))
-    return collect(score_blocks(flow, blocks, len(x), chunk=chunk, progress=progress, key=key), len(x))
+    cut = lambda rows: (rows[start : start + size] for start in range(0, len(x), size))
+    given = None if conditions is None else cut(conditions)
+    pieces = score_blocks(flow, cut(x), len(x), conditions=given, chunk=chunk, progress=progress, key=key)
+    return collect(pieces, len(x))
 
 
 def collect(pieces: Iterable[Scores], n: int) -> Scores:
@@ -79,23 +83,26 @@ def score_blocks(
     blocks: Iterable[np.ndarray],
     n: int,
     *,
+    conditions: Iterable[np.ndarray] | None = None,
     chunk: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     key: PRNGKeyArray | None = None,
 ) -> Iterator[Scores]:
     """log p(x) of n rows that come in blocks of any lengths, chunk by chunk and in their order.
 
-    The last chunk is filled up with copies of its last row, which are cut off again. `progress` is told how many rows
-    are done, of how many. A solve that fails raises `SolveError`.
+    `conditions` come in blocks too, a row for each row of x. The last chunk is filled up with copies of its last row,
+    which are cut off again. `progress` is told how many rows are done, of how many. A solve that fails raises
+    `SolveError`.
     """
     if n < 1:
         raise ValueError("there must be at least one row to score; got none.")
     chunk, done, flow = _size(n, chunk), 0, devices.copied(flow)
-    for rows in _regrouped(blocks, chunk):
-        padded = np.concatenate([rows, np.repeat(rows[-1:], chunk - len(rows), axis=0)])
+    given = itertools.repeat(None) if conditions is None else _regrouped(conditions, chunk)
+    for rows, condition in zip(_regrouped(blocks, chunk), given, strict=False):
+        x, condition = _padded(rows, chunk), None if condition is None else _padded(condition, chunk)
         chunk_key = None if key is None else devices.copied(jax.random.fold_in(key, done))
         with devices.spread():
-            density = flow.density(devices.split(padded), key=chunk_key)
+            density = flow.density(x, condition=condition, key=chunk_key)
         report = density.report
         _check(devices.fetch(report.outcome), done, done + len(rows))
         done += len(rows)
@@ -106,12 +113,18 @@ def score_blocks(
 
 
 def sample_blocks(
-    flow: Flow, n: int, *, progress: Callable[[int, int], None] | None = None, key: PRNGKeyArray
+    flow: Flow,
+    n: int,
+    *,
+    conditions: np.ndarray | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    key: PRNGKeyArray,
 ) -> Iterator[np.ndarray]:
-    """n samples, chunk by chunk; the last chunk is drawn whole and cut off."""
+    """n samples, chunk by chunk, each with its row of `conditions` if there are any; the last chunk is cut off."""
     chunk = _size(n)
     for start in range(0, n, chunk):
-        yield np.asarray(flow.sample(chunk, key=jax.random.fold_in(key, start)))[: n - start]
+        given = None if conditions is None else _padded(conditions[start : start + chunk], chunk)
+        yield np.asarray(flow.sample(chunk, condition=given, key=jax.random.fold_in(key, start)))[: n - start]
         if progress is not None:
             progress(min(start + chunk, n), n)
 
@@ -119,6 +132,11 @@ def sample_blocks(
 def _size(n: int, chunk: int | None = None) -> int:
     """Rows a chunk: where there are few rows, the next power of two, at least 16, so that there are few shapes."""
     return devices.padded_size(min(chunk or CHUNK, max(16, 1 << (n - 1).bit_length())))
+
+
+def _padded(rows: np.ndarray, size: int) -> Any:
+    """The rows, filled up to `size` with copies of the last, spread over devices."""
+    return devices.split(np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)]))
 
 
 def _regrouped(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:

@@ -9,6 +9,7 @@ is said when a solve fails. Below it, `runge_kutta` makes the steps of the expli
 implicit one.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, get_args
 
@@ -18,12 +19,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix
-from jaxtyping import Array, Float, Int
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from ffjord import devices
 from ffjord.choices import Gradient, MethodName, Steps
 from ffjord.implicit import Counting, Kvaerno5
-from ffjord.runge_kutta import FINISHED, TOO_MANY, Method, Plan, solve_explicit, solve_openly
+from ffjord.parameters import Buffer
+from ffjord.runge_kutta import (
+    FINISHED,
+    TOO_MANY,
+    Control,
+    Method,
+    Plan,
+    equal_steps,
+    mirrored,
+    solve_explicit,
+    solve_openly,
+    solve_recorded,
+)
 
 OK, STEP_LIMIT, STEP_TOO_SMALL, NOT_FINITE, OTHER = range(5)
 
@@ -58,6 +72,8 @@ class Stats(NamedTuple):
     rejected: Int[Array, "*n"]
     outcome: Int[Array, "*n"]
     """0 if solved, else a key of `MESSAGES`."""
+    times: Float[Array, "*n k"] | None = None
+    """If the solver records them: 0, the part of the path done after each accepted step, and ones to the end."""
 
 
 class _AdaptedSteps(diffrax.PIDController):
@@ -89,6 +105,14 @@ _FIRST_STEP = 0.15
 """Of the implicit method; part of the path."""
 
 
+def _as_buffer(grid: ArrayLike | Sequence[float] | Buffer | None) -> Buffer | None:
+    """A grid as an array that no optimiser changes and no model counts among its parameters."""
+    if grid is None or isinstance(grid, Buffer):
+        return grid
+    values = jnp.asarray(grid)
+    return Buffer(values.astype(jnp.result_type(values, float)))
+
+
 class Solver(eqx.Module):
     """How to integrate a path.
 
@@ -96,6 +120,9 @@ class Solver(eqx.Module):
 
     - `method`: `dopri5` (the paper's), `tsit5`, `dopri8`, `bosh3`, `heun`: explicit, adaptive; `kvaerno5`: implicit,
         for stiff flows; `euler`, `midpoint`, `rk4`: `num_steps` steps of equal length.
+    - `grid`: times 0 = s_0 < … < s_n = 1 between which any explicit method makes its steps, whatever the error. In a
+        flow they are fractions of its time, 0 at the base and 1 at the data, for both ways alike. An array: other times
+        compile nothing, and as more ones may follow the first, neither do fewer of them.
     - `rtol`, `atol`: tolerances of the adaptive methods. Python numbers are compiled in; pass arrays to vary them
         without compiling again.
     - `steps`: who shares a step size. `batch`: all samples step together, the error is averaged over them (the
@@ -105,6 +132,7 @@ class Solver(eqx.Module):
         continuous adjoint, constant memory), `direct` (by JAX itself: much memory and time, but forward-mode
         derivatives too).
     - `max_steps`: where to give up. `checkpoints`: how many states `checkpointed` keeps.
+    - `record`: whether an explicit solve also tells where its steps were (`Stats.times`); it then has no gradient.
     """
 
     method: MethodName = eqx.field(static=True, default="dopri5")
@@ -115,6 +143,8 @@ class Solver(eqx.Module):
     max_steps: int = eqx.field(static=True, default=4096)
     num_steps: int = eqx.field(static=True, default=20)
     checkpoints: int = eqx.field(static=True, default=64)
+    grid: Buffer | None = eqx.field(converter=_as_buffer, default=None)
+    record: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
         for name, kinds in (("method", MethodName), ("steps", Steps), ("gradient", Gradient)):
@@ -127,10 +157,39 @@ class Solver(eqx.Module):
             value = getattr(self, name)
             if isinstance(value, float | int) and not value > 0:
                 raise ValueError(f"{name} must be positive; got {value}.")
+        if self.method == _IMPLICIT and (self.grid is not None or self.record):
+            raise ValueError(
+                f"grid and record must be left out with {_IMPLICIT}, which finds its own steps; use an explicit method "
+                "such as dopri5."
+            )
+        if self.grid is not None:
+            _check_grid(self.grid.array)
 
     def shares_steps(self) -> bool:
         """Whether the whole batch takes the same steps."""
         return self.steps != "sample" and self.method != _IMPLICIT
+
+    def is_adaptive(self) -> bool:
+        """Whether the error decides on the steps."""
+        return self.grid is None and self.method not in _FIXED
+
+    def along(self, start: Float[Array, ""], end: Float[Array, ""]) -> "Solver":
+        """The solver of a path from `start` to `end`, whose grid is that of time: mirrored if the path runs back."""
+        if self.grid is None:
+            return self
+        grid = self.grid.value
+        return dataclasses.replace(self, grid=Buffer(jnp.where(end < start, mirrored(grid), grid)))
+
+
+def _check_grid(grid: Array) -> None:
+    """Refuses what is no way from 0 to 1; under a transformation the values are not known."""
+    if grid.ndim != 1 or len(grid) < 2:
+        raise ValueError(f"grid must be a list of at least two times; got an array of shape {grid.shape}.")
+    if isinstance(grid, Tracer):
+        return
+    times = np.asarray(grid)
+    if not (times[0] == 0 and times[-1] == 1 and np.all(np.diff(times) >= 0)):
+        raise ValueError(f"grid must rise from 0 to 1; got {np.array2string(times, threshold=8, precision=4)}.")
 
 
 def integrate(
@@ -181,18 +240,28 @@ def solve(
     """One call of the solver, over [0, 1] or backwards. `rates` depends on the state's first `driving` leaves alone."""
     if solver.method == _IMPLICIT:
         return _solve_implicit(rates, start, args, solver, norm, driving, reverse)
-    method, fixed = _EXPLICIT[solver.method], solver.method in _FIXED
+    method, grid = _EXPLICIT[solver.method], _grid(solver, jax.tree.leaves(start)[0].dtype, reverse)
     plan = Plan(
         method,
-        adaptive=not fixed,
-        max_steps=solver.num_steps if fixed else solver.max_steps,
+        max_steps=solver.max_steps if grid is None else len(grid) - 1,
         checkpoints=solver.checkpoints,
         direction=-1 if reverse else 1,
     )
     run = solve_openly if solver.gradient == "direct" else solve_explicit
-    state, (status, accepted, rejected) = run(rates, start, args, solver.rtol, solver.atol, norm, plan)
+    run = solve_recorded if solver.record else run
+    control = Control(solver.rtol, solver.atol, grid)
+    state, (status, accepted, rejected), *times = run(rates, start, args, control, norm, plan)
     outcome = jnp.select([status == FINISHED, status == TOO_MANY], [OK, STEP_LIMIT], STEP_TOO_SMALL)
-    return state, Stats(method.cost(accepted + rejected, adaptive=not fixed), accepted, rejected, outcome)
+    nfe = method.cost(accepted + rejected, adaptive=grid is None)
+    return state, Stats(nfe, accepted, rejected, outcome, *times)
+
+
+def _grid(solver: Solver, dtype: Any, reverse: bool) -> Array | None:
+    """The times of a solve that has its steps given, seen from where it starts."""
+    if solver.is_adaptive():
+        return None
+    grid = equal_steps(solver.num_steps) if solver.grid is None else solver.grid.value
+    return (mirrored(grid) if reverse else grid).astype(dtype)
 
 
 def _solve_implicit(
@@ -204,18 +273,22 @@ def _solve_implicit(
     driving: int,
     reverse: bool,
 ) -> tuple[Any, Stats]:
-    dtype = jax.tree.leaves(start)[0].dtype
+    leaves, structure = jax.tree.flatten(start)  # Diffrax's loop fails at a state with an empty tuple in it
+    whole = lambda leaves: jax.tree.unflatten(structure, leaves)
+    flat_rates = lambda s, leaves, args: jax.tree.leaves(rates(s, whole(leaves), args))
+    flat_norm = lambda error: norm(whole(error))
+    dtype = leaves[0].dtype
     begin, end = np.asarray((1.0, 0.0) if reverse else (0.0, 1.0), dtype)
     smallest = 4 * float(jnp.finfo(dtype).eps)
-    controller = _AdaptedSteps(solver.rtol, solver.atol, norm=norm, dtmin=smallest, force_dtmin=False)
+    controller = _AdaptedSteps(solver.rtol, solver.atol, norm=flat_norm, dtmin=smallest, force_dtmin=False)
     every, few = diffrax.DirectAdjoint(), diffrax.RecursiveCheckpointAdjoint(solver.checkpoints)
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(rates),  # pyright: ignore[reportArgumentType]
+        diffrax.ODETerm(flat_rates),  # pyright: ignore[reportArgumentType]
         Kvaerno5(driving, solver.rtol, solver.atol),
         begin,
         end,
         None,
-        start,
+        leaves,
         args,
         saveat=diffrax.SaveAt(t1=True, controller_state=True),
         stepsize_controller=Counting(controller),
@@ -234,7 +307,7 @@ def _solve_implicit(
     ):
         outcome = jnp.where(solution.result == result, code, outcome)
     stats = Stats(nfe, solution.stats["num_accepted_steps"], solution.stats["num_rejected_steps"], outcome)
-    return jax.tree.map(lambda y: y[-1], solution.ys), stats
+    return whole([y[-1] for y in solution.ys]), stats
 
 
 def start_state(field: Field, z: Array, context: Any) -> State:

@@ -1,7 +1,8 @@
 """What every invertible map promises.
 
 Bijections act on a batch, because a batch may share one ODE solve. `forward` is always base → data, `inverse`
-data → base. Both return the value, the log-determinant of their own direction, and a report; nothing is stored.
+data → base. A map that knows of conditions uses them, the others let them pass. Both directions return the value, the
+log-determinant of their own direction, and a report; nothing is stored.
 """
 
 import abc
@@ -10,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from ffjord.solve import OK
 
@@ -48,13 +49,23 @@ class AbstractBijection(eqx.Module):
 
     @abc.abstractmethod
     def forward(
-        self, z: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        z: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
         """Base → data, with log |det dx/dz|."""
 
     @abc.abstractmethod
     def inverse(
-        self, x: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        x: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
         """Data → base, with log |det dz/dx|."""
 
@@ -67,10 +78,10 @@ class AbstractBijection(eqx.Module):
         return False
 
     def calibrate(
-        self, x: Float[Array, "n *event"], *, key: PRNGKeyArray
+        self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
     ) -> tuple["AbstractBijection", Float[Array, "n *event"]]:
         """Lets the map set its initial values from data; returns it and the image of the data."""
-        return self, self.inverse(x, train=True, key=key).value
+        return self, self.inverse(x, condition=condition, train=True, key=key).value
 
     def absorb(self, observed: Any) -> "AbstractBijection":
         """Takes up what `inverse(..., train=True)` reported as observed."""

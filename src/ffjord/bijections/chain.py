@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Transformed, combine
 from ffjord.bijections.cnf import CNF
@@ -22,19 +22,29 @@ class Chain(AbstractBijection):
         self.parts = tuple(parts)
 
     def forward(
-        self, z: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        z: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
         steps = [
-            lambda value, part=part, key=key: part.forward(value, train=train, key=key)
+            lambda value, part=part, key=key: part.forward(value, condition=condition, train=train, key=key)
             for part, key in zip(self.parts, self._keys(key), strict=True)
         ]
         return _apply(steps, z)
 
     def inverse(
-        self, x: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        x: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
         steps = [
-            lambda value, part=part, key=key: part.inverse(value, train=train, key=key)
+            lambda value, part=part, key=key: part.inverse(value, condition=condition, train=train, key=key)
             for part, key in zip(reversed(self.parts), self._keys(key), strict=True)
         ]
         return _apply(steps, x)
@@ -51,10 +61,12 @@ class Chain(AbstractBijection):
     def needs_calibration(self) -> bool:
         return any(part.needs_calibration() for part in self.parts)
 
-    def calibrate(self, x: Float[Array, "n *event"], *, key: PRNGKeyArray) -> tuple["Chain", Float[Array, "n *event"]]:
+    def calibrate(
+        self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
+    ) -> tuple["Chain", Float[Array, "n *event"]]:
         parts = []
         for part, part_key in zip(reversed(self.parts), jax.random.split(key, len(self.parts)), strict=True):
-            part, x = part.calibrate(x, key=part_key)
+            part, x = part.calibrate(x, condition=condition, key=part_key)
             parts.append(part)
         return Chain(parts[::-1]), x
 

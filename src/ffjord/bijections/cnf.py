@@ -5,19 +5,34 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report, Transformed
 from ffjord.divergence import AbstractDivergence, Dynamics, Exact
+from ffjord.dynamics.given import Given
 from ffjord.parameters import Buffer, Counter
+from ffjord.regularizers import AbstractRegularizer
 from ffjord.solve import Solver, State, integrate
 
 
 class Numerics(eqx.Module):
-    """How a flow is computed, as opposed to what it is: the divergence and the solver."""
+    """How a flow is computed, as opposed to what it is: the divergence, the solver, and what else of the path is asked.
+
+    **Arguments:**
+
+    - `regularizers`: what is integrated along the path beside the divergence, for an objective to add to its loss.
+    - `steer`: with s > 0 the path ends at T (1 + s u) instead of T, with u uniform in [-1, 1] and drawn for every
+        solve (STEER): a path that may be cut anywhere near its end is a simpler one.
+    """
 
     divergence: AbstractDivergence
     solver: Solver
+    regularizers: tuple[AbstractRegularizer, ...] = ()
+    steer: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self):
+        if not 0 <= self.steer < 1:
+            raise ValueError(f"steer must be at least 0 and less than 1; got {self.steer}.")
 
 
 class CNF(AbstractBijection):
@@ -31,7 +46,7 @@ class CNF(AbstractBijection):
 
     **Arguments:**
 
-    - `dynamics`: f, any callable pytree `(t, z) -> dz/dt` on one sample.
+    - `dynamics`: f, any callable pytree `(t, z) -> dz/dt` on one sample, or `(t, z, condition) -> dz/dt`.
     - `end_time`: T. `learn_end_time`: whether T is a parameter (kept positive as exp(log T)).
     - `training`, `testing`: how to compute when `train` is true, and when not.
     """
@@ -67,25 +82,43 @@ class CNF(AbstractBijection):
         return jnp.exp(log_end_time.value if isinstance(log_end_time, Buffer) else log_end_time)
 
     def forward(
-        self, z: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        z: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
-        return self._integrate(z, jnp.zeros(()), self.end_time, train, key)
+        return self._integrate(z, jnp.zeros(()), self.end_time, condition, train, key)
 
     def inverse(
-        self, x: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        x: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
-        return self._integrate(x, self.end_time, jnp.zeros(()), train, key)
+        return self._integrate(x, self.end_time, jnp.zeros(()), condition, train, key)
 
     def until(self, fraction: Float[Array, ""]) -> "CNF":
         stopped = Buffer(jnp.log(self.end_time * fraction))
         return eqx.tree_at(lambda cnf: cnf.log_end_time, self, stopped, is_leaf=lambda x: isinstance(x, Buffer))
 
-    def _integrate(self, z: Array, start: Array, end: Array, train: bool, key: PRNGKeyArray | None) -> Transformed:
+    def _integrate(
+        self, z: Array, start: Array, end: Array, condition: Any, train: bool, key: PRNGKeyArray | None
+    ) -> Transformed:
         numerics = self.training if train else self.testing
-        eps = _draw_noise(numerics.divergence, self.dynamics, z, key)
-        field = _AugmentedDynamics(self.dynamics, numerics.divergence, start.astype(z.dtype), end.astype(z.dtype))
-        state, stats = integrate(field, z, eps, numerics.solver, self.backward_nfe.array)
-        report = Report(*stats, penalties=state.penalties)
+        noise = _draw_noise(numerics, self.dynamics, z, condition, key)
+        if numerics.steer:
+            key_end = jax.random.fold_in(_needed(key, "steer"), 2)
+            factor = 1 + numerics.steer * jax.random.uniform(key_end, (), z.dtype, -1.0, 1.0)
+            start, end = factor * start, factor * end
+        how = numerics.divergence, numerics.regularizers
+        field = _AugmentedDynamics(self.dynamics, *how, start.astype(z.dtype), end.astype(z.dtype))
+        solver = numerics.solver.along(start, end)
+        state, stats = integrate(field, z, (noise, condition), solver, self.backward_nfe.array)
+        report = Report(*stats[:4], penalties=state.penalties, observed=stats.times)
         return Transformed(state.z, state.log_det, report)
 
 
@@ -94,23 +127,40 @@ class _AugmentedDynamics(eqx.Module):
 
     dynamics: Dynamics
     divergence: AbstractDivergence
+    regularizers: tuple[AbstractRegularizer, ...]
     start: Float[Array, ""]
     end: Float[Array, ""]
 
-    def __call__(self, s: Array, z: Array, eps: Any) -> State:
+    def __call__(self, s: Array, z: Array, context: Any) -> State:
+        (eps, probe), condition = context
         length = self.end - self.start
-        dz, trace = self.divergence(self.dynamics, self.start + s * length, z, eps)
-        return State(length * dz, length * trace, {})
+        f, t = _given(self.dynamics, condition), self.start + s * length
+        seen = self.divergence.look(f, t, z, eps)
+        penalties = {r.name: jnp.abs(length) * r(f, t, z, seen, probe) for r in self.regularizers}
+        return State(length * seen.dz, length * seen.trace, penalties)
 
 
-def _draw_noise(divergence: AbstractDivergence, f: Dynamics, z: Array, key: PRNGKeyArray | None) -> Any:
-    """ε for every sample of the batch, outside of the integral (Algorithm 1)."""
-    if not divergence.stochastic:
-        return None
+def _given(dynamics: Dynamics, condition: Any) -> Dynamics:
+    return dynamics if condition is None else Given(dynamics, condition)
+
+
+def _draw_noise(numerics: Numerics, f: Dynamics, z: Array, condition: Any, key: PRNGKeyArray | None) -> tuple[Any, Any]:
+    """For every sample of the batch, outside of the integral (Algorithm 1): ε, and a probe for the regularisers."""
+    eps, probe, divergence = None, None, numerics.divergence
+    if divergence.stochastic:
+        keys = jax.random.split(_needed(key, type(divergence).__name__), z.shape[0])
+        draw = lambda z, c, key: divergence.noise(_given(f, c), z, key=key)
+        eps = jax.vmap(draw)(z, condition, keys)
+    for regularizer in numerics.regularizers:
+        if regularizer.needs_probe:
+            key_probe = jax.random.fold_in(_needed(key, regularizer.name), 1)
+            probe = jax.random.rademacher(key_probe, z.shape, z.dtype)
+    return eps, probe
+
+
+def _needed(key: PRNGKeyArray | None, what: str) -> PRNGKeyArray:
     if key is None:
         raise ValueError(
-            f"{type(divergence).__name__} estimates the trace with noise; pass key=jax.random.key(...), "
-            "or use an exact divergence."
+            f"{what} needs noise; pass key=jax.random.key(...), or use an exact divergence and nothing random."
         )
-    keys = jax.random.split(key, z.shape[0])
-    return jax.vmap(lambda z, key: divergence.noise(f, z, key=key))(z, keys)
+    return key

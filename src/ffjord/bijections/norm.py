@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report, Transformed
 from ffjord.parameters import Buffer
@@ -24,12 +24,22 @@ class Standardize(AbstractBijection):
         self.mean, self.scale = Buffer(jnp.asarray(mean)), Buffer(jnp.asarray(scale))
 
     def forward(
-        self, z: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        z: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
         return _scale_and_shift(z, jnp.log(self.scale.value), self.mean.value)
 
     def inverse(
-        self, x: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        x: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
         return _unshift_and_unscale(x, jnp.log(self.scale.value), self.mean.value)
 
@@ -44,12 +54,22 @@ class ActNorm(AbstractBijection):
         self.log_scale, self.shift = jnp.zeros(event_shape), jnp.zeros(event_shape)
 
     def forward(
-        self, z: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        z: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
         return _scale_and_shift(z, self.log_scale, self.shift)
 
     def inverse(
-        self, x: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        x: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
         return _unshift_and_unscale(x, self.log_scale, self.shift)
 
@@ -57,7 +77,7 @@ class ActNorm(AbstractBijection):
         return True
 
     def calibrate(
-        self, x: Float[Array, "n *event"], *, key: PRNGKeyArray
+        self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
     ) -> tuple["ActNorm", Float[Array, "n *event"]]:
         log_scale = jnp.log(jnp.std(x, axis=0) + 1e-6)
         norm = eqx.tree_at(lambda n: (n.log_scale, n.shift), self, (log_scale, jnp.mean(x, axis=0)))
@@ -87,12 +107,22 @@ class MovingNorm(AbstractBijection):
         self.lag = lag
 
     def forward(
-        self, z: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        z: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
         return _scale_and_shift(z - self.shift, self._log_spread(), self.mean.value)
 
     def inverse(
-        self, x: Float[Array, "n *event"], *, train: bool = False, key: PRNGKeyArray | None = None
+        self,
+        x: Float[Array, "n *event"],
+        *,
+        condition: Shaped[Array, "n ..."] | None = None,
+        train: bool = False,
+        key: PRNGKeyArray | None = None,
     ) -> Transformed:
         out = _unshift_and_unscale(x, self._log_spread(), self.mean.value)
         observed = (jnp.mean(x, axis=0), jnp.var(x, axis=0)) if train else None
@@ -103,7 +133,7 @@ class MovingNorm(AbstractBijection):
         return True
 
     def calibrate(
-        self, x: Float[Array, "n *event"], *, key: PRNGKeyArray
+        self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
     ) -> tuple["MovingNorm", Float[Array, "n *event"]]:
         norm = self._with_statistics(jnp.mean(x, axis=0), jnp.var(x, axis=0))
         return norm, norm.inverse(x).value

@@ -16,6 +16,7 @@ COMMANDS = {
     "sample": "draw samples: .npy, .csv or a picture",
     "score": "log-densities of the points in a file",
     "plot": "figure and animation of a 1-D or 2-D flow",
+    "reproduce": "make a study again: fewer-evaluations",
 }
 
 _HELP = """\

@@ -1,5 +1,6 @@
 """`ffjord evaluate`."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from ffjord.runs import Run, write_json
 
 _EXAMPLES = """\
   ffjord evaluate runs/toy/pinwheel
-  ffjord evaluate pretrained/toy-8gaussians --limit 10000"""
+  ffjord evaluate pretrained/toy-8gaussians --limit 10000
+  ffjord evaluate pretrained/toy-8gaussians --within 0.01"""
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Arguments:
     run: RunPath
     limit: int | None = None
     """Use only the first so many test points."""
+    within: float | None = None
+    """Also look for the fewest fixed steps that keep the likelihood of the validation points within so many nats."""
     out: Path | None = None
     """Where to write the results; results.json in the run if not given."""
     overwrite: bool = False
@@ -34,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "evaluate", _EXAMPLES)
     if given.limit is not None and given.limit < 2:
         raise InputError(f"--limit must be at least 2; got {given.limit}.")
+    if given.within is not None and not 0 < given.within < math.inf:
+        raise InputError(f"--within must be a positive number of nats; got {given.within}.")
     if given.out is not None:
         new_file(given.out, (".json",), overwrite=given.overwrite)
     from ffjord import compilation, devices
@@ -42,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     compilation.enable_cache()
     run = Run.open(given.run)
     with devices.together():
-        results = evaluate(run, given.limit)
+        results = evaluate(run, given.limit, given.within)
     if not devices.is_writer():
         return 0
     print_table(_shown(run, results), title=f"{run.experiment.name} ({given.run})")
@@ -63,32 +69,22 @@ def _write(path: Path, results: dict[str, Any], *, required: bool) -> int:
     return 0
 
 
-def evaluate(run: Run, limit: int | None = None) -> dict[str, Any]:
-    """Negative log-likelihood of test points under the best model, with its standard error and the solver's report."""
+def evaluate(run: Run, limit: int | None = None, within: float | None = None) -> dict[str, Any]:
+    """Negative log-likelihood of test points under the best model, with its standard error and the solver's report.
+
+    With `within`, also that of the fewest fixed steps which keep it within so many nats on the validation points.
+    """
     import jax
-    import numpy as np
 
     from ffjord.parameters import count_parameters
-    from ffjord.scoring import Moments, score_blocks
 
     flow, source = run.flow(), run.source()
-    n = source.num_test if limit is None else min(limit, source.num_test)
     key, solve = jax.random.key(run.experiment.seed), run.experiment.solve
-    log_prob, costs = Moments(), []
+    fixed = None if within is None else _fewest_steps(flow, source.validation(), within, key)
     began = time.perf_counter()
-    with rows_bar("scoring") as progress:
-        for scores in score_blocks(flow, source.test_blocks(limit), n, progress=progress, key=key):
-            log_prob.add(scores.log_prob)
-            costs.append(scores[1:])
-    nfe, accepted, rejected = np.mean(costs, axis=0).tolist()
-    return {
+    results = {
         "experiment": run.experiment.name,
-        "test_nll": -log_prob.mean,
-        "test_nll_stderr": log_prob.standard_error,
-        "points": log_prob.count,
-        "nfe": nfe,
-        "accepted_steps": accepted,
-        "rejected_steps": rejected,
+        **_scored(flow, source, limit, key),
         "divergence": _divergence(flow),
         "method": solve.method,
         "rtol": solve.test_rtol,
@@ -97,6 +93,43 @@ def evaluate(run: Run, limit: int | None = None) -> dict[str, Any]:
         "seed": run.experiment.seed,
         "seconds": round(time.perf_counter() - began, 2),
     }
+    if fixed is not None:
+        of_validation = {"validation_nll": fixed.nll, "validation_nll_adaptive": fixed.adaptive_nll}
+        scored = _scored(fixed.flow, source, limit, key)
+        results["fixed_steps"] = {"within": within, "steps": list(fixed.steps), **scored, **of_validation}
+    return results
+
+
+def _scored(flow: Any, source: Any, limit: int | None, key: Any) -> dict[str, Any]:
+    """What the test points say of a flow."""
+    import numpy as np
+
+    from ffjord.scoring import Moments, score_blocks
+
+    n = source.num_test if limit is None else min(limit, source.num_test)
+    log_prob, costs = Moments(), []
+    with rows_bar("scoring") as progress:
+        for scores in score_blocks(flow, source.test_blocks(limit), n, progress=progress, key=key):
+            log_prob.add(scores.log_prob)
+            costs.append(scores[1:])
+    nfe, accepted, rejected = np.mean(costs, axis=0).tolist()
+    return {
+        "test_nll": -log_prob.mean,
+        "test_nll_stderr": log_prob.standard_error,
+        "points": log_prob.count,
+        "nfe": nfe,
+        "accepted_steps": accepted,
+        "rejected_steps": rejected,
+    }
+
+
+def _fewest_steps(flow: Any, x: Any, within: float, key: Any) -> Any:
+    from ffjord.fixed_steps import fewest_steps
+
+    try:
+        return fewest_steps(flow, x, within=within, key=key)
+    except ValueError as error:
+        raise InputError(f"--within {within:g}: {error}") from error
 
 
 def _divergence(flow) -> str:
@@ -110,8 +143,8 @@ def _divergence(flow) -> str:
 
 
 def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
-    return {
-        "test NLL": f"{results['test_nll']:.4f} ± {results['test_nll_stderr']:.4f} nats",
+    shown = {
+        "test NLL": _nll(results),
         "points": f"{results['points']:,}",
         "trace": results["divergence"],
         "solver": f"{results['method']}, rtol {results['rtol']:g}, atol {results['atol']:g}",
@@ -120,3 +153,11 @@ def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
         "parameters": f"{results['parameters']:,}",
         "in the paper": run.experiment.paper,
     }
+    if fixed := results.get("fixed_steps"):
+        steps = " + ".join(map(str, fixed["steps"]))
+        shown["fixed steps"] = f"{steps} steps, NFE {fixed['nfe']:.0f}, test NLL {_nll(fixed)}"
+    return shown
+
+
+def _nll(results: dict[str, Any]) -> str:
+    return f"{results['test_nll']:.4f} ± {results['test_nll_stderr']:.4f} nats"

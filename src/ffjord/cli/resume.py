@@ -4,12 +4,14 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ffjord.cli.common import Cluster, RunPath, parse
 from ffjord.errors import InputError
-from ffjord.experiments import SolveConfig, TrainConfig, find
+from ffjord.experiments import MatchingConfig, RegularizationConfig, SolveConfig, TrainConfig, find
 from ffjord.runs import Run
 
+_SETTINGS = ("solve", "train", "matching", "regularization")
 _EXAMPLES = """\
   ffjord resume runs/toy/pinwheel
   ffjord resume runs/toy/pinwheel --max-minutes 60
@@ -27,6 +29,8 @@ class Arguments:
     run: RunPath
     solve: SolveConfig
     train: TrainConfig
+    matching: MatchingConfig
+    regularization: RegularizationConfig
     cluster: Cluster
 
 
@@ -34,11 +38,11 @@ def main(argv: Sequence[str]) -> int:
     from ffjord.cli.train import check_settings, train_and_tell
 
     run = _run(argv)
-    default = Arguments(Path(argv[0]) if run else Path("RUN"), *_settings(run), Cluster())
+    default = Arguments(run=Path(argv[0]) if run else Path("RUN"), **_settings(run), cluster=Cluster())
     given = parse(Arguments, argv, "resume", _EXAMPLES, default)
     if run is None:
         raise InputError("name the run directory first: `ffjord resume runs/toy/pinwheel`.")
-    experiment = dataclasses.replace(run.experiment, solve=given.solve, train=given.train)
+    experiment = dataclasses.replace(run.experiment, **{name: getattr(given, name) for name in _SETTINGS})
     from ffjord import compilation
 
     given.cluster.join()
@@ -55,6 +59,6 @@ def _run(argv: Sequence[str]) -> Run | None:
     return Run.open(Path(argv[0]))
 
 
-def _settings(run: Run | None) -> tuple[SolveConfig, TrainConfig]:
+def _settings(run: Run | None) -> dict[str, Any]:
     experiment = run.experiment if run else find("toy/pinwheel")
-    return experiment.solve, experiment.train
+    return {name: getattr(experiment, name) for name in _SETTINGS}

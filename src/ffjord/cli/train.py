@@ -10,13 +10,25 @@ import tyro
 from ffjord.cli.common import Cluster, check_seed, parse
 from ffjord.cli.progress import TrainingDisplay
 from ffjord.errors import InputError
-from ffjord.experiments import DataConfig, Experiment, ModelConfig, SolveConfig, TrainConfig, find
+from ffjord.experiments import (
+    DataConfig,
+    Experiment,
+    MatchingConfig,
+    ModelConfig,
+    RegularizationConfig,
+    SolveConfig,
+    TrainConfig,
+    find,
+)
 from ffjord.runs import Run
 
 _EXAMPLES = """\
   ffjord train toy/pinwheel
   ffjord train toy/8gaussians --out runs/mine --seed 1 --max-minutes 5
   ffjord train toy/moons --hidden 128 128 --divergence hutchinson --rtol 1e-3 --atol 1e-3
+  ffjord train toy/rings --objective flow-matching --dynamics residual --hidden 128 128 128 --average 0.999
+  ffjord train toy/rings --warm-start 2000 --steps 2500
+  ffjord train toy/moons --kinetic 0.1 --jacobian 0.1
   ffjord train toy/picture --image cat.png
   srun ffjord train toy/rings --distributed"""
 
@@ -35,17 +47,22 @@ class Arguments:
     model: ModelConfig
     solve: SolveConfig
     train: TrainConfig
+    matching: MatchingConfig
+    regularization: RegularizationConfig
     cluster: Cluster
+
+
+_SETTINGS = ("data", "model", "solve", "train", "matching", "regularization")
 
 
 def main(argv: Sequence[str]) -> int:
     experiment = _experiment(argv)
-    configs = (experiment.data, experiment.model, experiment.solve, experiment.train)
-    default = Arguments(experiment.name, None, experiment.seed, *configs, Cluster())
+    configs = {name: getattr(experiment, name) for name in _SETTINGS}
+    default = Arguments(experiment.name, None, experiment.seed, **configs, cluster=Cluster())
     given = parse(Arguments, argv, "train", _EXAMPLES, default)
     if check_seed(given.seed) < 0:
         raise InputError(f"--seed must not be negative; got {given.seed}.")
-    settings = {name: getattr(given, name) for name in ("seed", "data", "model", "solve", "train")}
+    settings = {name: getattr(given, name) for name in ("seed", *_SETTINGS)}
     experiment = dataclasses.replace(experiment, **settings)
     path = given.out or Path("runs") / experiment.name
     return start(path, experiment, given.cluster)
@@ -89,7 +106,8 @@ def _experiment(argv: Sequence[str]) -> Experiment:
 def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
     """Builds data and model once, so that a wrong setting is named before anything is written."""
     from ffjord import devices
-    from ffjord.experiments.build import build_flow, build_source
+    from ffjord.experiments.build import build_flow, build_objective, build_source
+    from ffjord.matching import check_matching
     from ffjord.training.loop import check
 
     try:
@@ -97,6 +115,9 @@ def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
         devices.check_batch(experiment.train.batch_size)
         source = build_source(experiment, folder=folder)
         flow = build_flow(experiment, source)
+        build_objective(experiment.train, experiment.solve, experiment.matching, experiment.regularization)
+        if experiment.train.objective == "flow-matching" or experiment.train.warm_start:
+            check_matching(flow)
         _trace(flow, source)
     except InputError:
         raise

@@ -1,14 +1,26 @@
 """Where training gets its batches: every batch is a function of (seed, step), so that a run can go on exactly."""
 
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from ffjord.data.toys import Draw
 
-_TRAIN, _VALIDATION, _TEST, _SHUFFLE = range(4)
+_TRAIN, _VALIDATION, _TEST, _SHUFFLE, _JITTER = range(5)
 _BLOCK = 100_000
+
+
+class Conditioned(NamedTuple):
+    """Points with their conditions, of p(x | c)."""
+
+    x: Any
+    condition: Any
+
+    @classmethod
+    def of(cls, batch: Any) -> "Conditioned":
+        """A batch as points and conditions, which are None where it is points alone."""
+        return batch if isinstance(batch, cls) else cls(batch, None)
 
 
 @runtime_checkable
@@ -18,7 +30,7 @@ class Source(Protocol):
     @property
     def event_shape(self) -> tuple[int, ...]: ...
 
-    def batches(self, step: int, count: int) -> np.ndarray:
+    def batches(self, step: int, count: int) -> np.ndarray | Conditioned:
         """The batches of steps `step` … `step + count - 1`, shape (count, batch, *event), float32."""
         ...
 
@@ -69,24 +81,41 @@ class FreshSamples:
 
 
 class Rows:
-    """A source over the rows of arrays in memory, shuffled anew every epoch; a batch may span two epochs."""
+    """A source over the rows of arrays in memory, shuffled anew every epoch; a batch may span two epochs.
 
-    def __init__(self, train: np.ndarray, validation: np.ndarray, test: np.ndarray, *, batch_size: int, seed: int):
+    With `condition`, a row for every training row, batches are `Conditioned`. With `jitter`, uniform noise in
+    [0, jitter) is added to each column of a training batch, fresh ones every time: what dequantises whole numbers.
+    """
+
+    def __init__(
+        self,
+        train: np.ndarray,
+        validation: np.ndarray,
+        test: np.ndarray,
+        *,
+        batch_size: int,
+        seed: int,
+        condition: np.ndarray | None = None,
+        jitter: np.ndarray | None = None,
+    ):
         self.train, self._validation, self._test = train, validation, test
-        self.batch_size, self.seed = batch_size, seed
+        self.batch_size, self.seed, self.condition, self.jitter = batch_size, seed, condition, jitter
 
     @property
     def event_shape(self) -> tuple[int, ...]:
         return self.train.shape[1:]
 
-    def batches(self, step: int, count: int) -> np.ndarray:
+    def batches(self, step: int, count: int) -> np.ndarray | Conditioned:
         start, stop = step * self.batch_size, (step + count) * self.batch_size
         n = len(self.train)
         epochs = range(start // n, (stop - 1) // n + 1)
         order = np.concatenate([self._order(epoch) for epoch in epochs])
         offset = epochs.start * n
-        picked = self.train[order[start - offset : stop - offset]]
-        return picked.reshape(count, self.batch_size, *self.event_shape)
+        chosen = order[start - offset : stop - offset].reshape(count, self.batch_size)
+        x = self.train[chosen]
+        if self.jitter is not None:
+            x = x + self.jitter * np.stack([self._noise(step + i) for i in range(count)])
+        return x if self.condition is None else Conditioned(x, self.condition[chosen])
 
     def validation(self) -> np.ndarray:
         return self._validation
@@ -100,6 +129,10 @@ class Rows:
     @property
     def num_test(self) -> int:
         return len(self._test)
+
+    def _noise(self, step: int) -> np.ndarray:
+        rng = np.random.default_rng([self.seed, _JITTER, step])
+        return rng.random((self.batch_size, *self.event_shape), dtype=np.float32)
 
     def _order(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, _SHUFFLE, epoch]).permutation(len(self.train))

@@ -1,11 +1,14 @@
 """f(t, z): what may stand on the right of dz/dt.
 
-Any callable pytree that maps a scalar t and one sample z to dz/dt is a dynamics. Two optional abilities are
+Any callable pytree that maps a scalar t and one sample z to dz/dt is a dynamics; of a density with conditions,
+p(x | c), one that maps t, z and c. Two optional abilities are
 found by their names: `encode`/`decode` (the waist, for `Bottleneck`) and `value_and_divergence` (for `ClosedForm`).
 """
 
+from ffjord.dynamics.given import Given as Given
 from ffjord.dynamics.layers import AbstractTimeLinear as AbstractTimeLinear
 from ffjord.dynamics.layers import LinearMap as LinearMap
 from ffjord.dynamics.layers import time_linear as time_linear
 from ffjord.dynamics.mlp import MLP as MLP
 from ffjord.dynamics.mlp import nonlinearity as nonlinearity
+from ffjord.dynamics.residual import ResidualMLP as ResidualMLP

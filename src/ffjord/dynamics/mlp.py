@@ -37,10 +37,12 @@ class MLP(eqx.Module):
     - `hidden`: widths of the hidden layers; an empty sequence gives linear dynamics.
     - `layer`: how the layers know the time, see `ffjord.dynamics.layers`.
     - `nonlinearity`: name of σ.
+    - `condition_size`: size of the condition c, which adds C c to what the first layer gives; 0 for none.
     """
 
     layers: tuple[AbstractTimeLinear, ...]
     nonlinearity: NonlinearityName = eqx.field(static=True)
+    given: eqx.nn.Linear | None = None
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class MLP(eqx.Module):
         *,
         layer: LayerKind = "concatsquash",
         nonlinearity: NonlinearityName = "tanh",
+        condition_size: int = 0,
         key: PRNGKeyArray,
     ):
         sizes = [dim, *hidden, dim]
@@ -59,9 +62,13 @@ class MLP(eqx.Module):
         shapes = zip(sizes[:-1], sizes[1:], keys, strict=True)
         self.layers = tuple(time_linear(layer, m, n, key=k) for m, n, k in shapes)
         self.nonlinearity = nonlinearity
+        if condition_size:
+            self.given = eqx.nn.Linear(condition_size, sizes[1], use_bias=False, key=jax.random.fold_in(key, 1))
 
-    def __call__(self, t: Float[Array, ""], z: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        return self._run(self.layers, t, z)
+    def __call__(
+        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | None = None
+    ) -> Float[Array, " dim"]:
+        return self._run(self.layers, t, z, self._shift(condition))
 
     # The cyclic trace (equation 9) needs to know where the network is narrowest.
 
@@ -73,9 +80,11 @@ class MLP(eqx.Module):
             raise ValueError("an MLP without hidden layers has no waist; give it hidden layers.")
         return widths.index(min(widths)) + 1
 
-    def encode(self, t: Float[Array, ""], z: Float[Array, " dim"]) -> Float[Array, " waist"]:
+    def encode(
+        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | None = None
+    ) -> Float[Array, " waist"]:
         """h, the pre-activations of the narrowest hidden layer: f = decode ∘ encode."""
-        return self._run(self.layers[: self.waist], t, z)
+        return self._run(self.layers[: self.waist], t, z, self._shift(condition))
 
     def decode(self, t: Float[Array, ""], h: Float[Array, " waist"]) -> Float[Array, " dim"]:
         """g, from the narrowest hidden layer to dz/dt."""
@@ -89,7 +98,7 @@ class MLP(eqx.Module):
         return len(self.layers) <= 3
 
     def value_and_divergence(
-        self, t: Float[Array, ""], z: Float[Array, " dim"]
+        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | None = None
     ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
         """f(t, z) and Tr(df/dz), exactly, at about the price of one Hutchinson probe.
 
@@ -101,20 +110,30 @@ class MLP(eqx.Module):
         """
         maps = [layer.at(t) for layer in self.layers]
         slopes = []
-        h = z
+        h, shift = z, self._shift(condition)
         for linear in maps[:-1]:
-            h, slope = _value_and_slope(_sigma(self.nonlinearity), linear(h))
+            h, slope = _value_and_slope(_sigma(self.nonlinearity), _added(linear(h), shift))
             slopes.append(slope)
-        return maps[-1](h), _trace_of_product([m.matrix() for m in maps], slopes)
+            shift = None
+        return _added(maps[-1](h), shift), _trace_of_product([m.matrix() for m in maps], slopes)
 
-    def _run(self, layers: Sequence[AbstractTimeLinear], t: Array, h: Array) -> Array:
+    def _shift(self, condition: Array | None) -> Array | None:
+        """C c, for the first layer."""
+        return None if self.given is None or condition is None else self.given(condition)
+
+    def _run(self, layers: Sequence[AbstractTimeLinear], t: Array, h: Array, shift: Array | None = None) -> Array:
         *hidden, last = layers
         for layer in hidden:
-            h = _sigma(self.nonlinearity)(layer(t, h))
-        return last(t, h)
+            h = _sigma(self.nonlinearity)(_added(layer(t, h), shift))
+            shift = None
+        return _added(last(t, h), shift)
 
 
 _sigma = nonlinearity
+
+
+def _added(u: Array, shift: Array | None) -> Array:
+    return u if shift is None else u + shift
 
 
 def _value_and_slope(sigma: Callable[[Array], Array], u: Array) -> tuple[Array, Array]:

@@ -4,16 +4,22 @@ from pathlib import Path
 
 import jax
 
-from ffjord.data import TOYS, FreshSamples, Picture, Source
+from ffjord.data import TABLES, TOYS, FreshSamples, Picture, Rows, Source
 from ffjord.errors import InputError
-from ffjord.experiments.config import Experiment
+from ffjord.experiments.config import Experiment, MatchingConfig, RegularizationConfig, SolveConfig, TrainConfig
 from ffjord.flow import Flow
-from ffjord.models import ffjord
+from ffjord.matching import FlowMatching
+from ffjord.models import ffjord, regularizers
+from ffjord.objectives import Likelihood, Objective, Staged, Tightening
 
 
 def build_source(experiment: Experiment, *, folder: Path | None = None) -> Source:
     """The data of an experiment; files it names are looked for in `folder` (a run directory) if relative."""
     data = experiment.data
+    if data.name in TABLES:
+        table = TABLES[data.name]()
+        batch_size = min(experiment.train.batch_size, len(table.train))
+        return Rows(*table[:3], batch_size=batch_size, seed=experiment.seed, jitter=table.jitter)
     return FreshSamples(
         _draw(data.name, data.image, folder or Path()),
         batch_size=experiment.train.batch_size,
@@ -26,7 +32,31 @@ def build_source(experiment: Experiment, *, folder: Path | None = None) -> Sourc
 def build_flow(experiment: Experiment, source: Source) -> Flow:
     """The untrained model of an experiment."""
     (dim,) = source.event_shape
-    return ffjord(dim, experiment.model, experiment.solve, key=jax.random.key(experiment.seed))
+    configs = (experiment.model, experiment.solve, experiment.regularization)
+    return ffjord(dim, *configs, key=jax.random.key(experiment.seed))
+
+
+def build_objective(
+    train: TrainConfig, solve: SolveConfig, matching: MatchingConfig, regularization: RegularizationConfig
+) -> Objective | Staged:
+    """What training minimises."""
+    first = FlowMatching(matching.coupling, matching.interpolant, matching.times)
+    if train.objective == "flow-matching":
+        return first
+    weights = tuple((regularizer.name, weight) for regularizer, weight in regularizers(regularization))
+    then = Likelihood(weights, _tightening(train, solve))
+    return Staged(first, train.warm_start, then) if train.warm_start else then
+
+
+def _tightening(train: TrainConfig, solve: SolveConfig) -> Tightening | None:
+    if solve.start_tolerance is None:
+        return None
+    if not solve.start_tolerance >= solve.rtol:
+        raise ValueError(
+            f"start_tolerance must not be less than rtol, {solve.rtol:g}, to which it falls; "
+            f"got {solve.start_tolerance:g}."
+        )
+    return Tightening(solve.start_tolerance / solve.rtol, train.steps)
 
 
 def _draw(name: str, image: str | None, folder: Path):

@@ -6,6 +6,7 @@ from ffjord.errors import InputError
 from ffjord.experiments.config import DataConfig, Experiment, ModelConfig, SolveConfig, TrainConfig
 
 _TOY_SOLVE = SolveConfig(rtol=1e-4, atol=1e-4)
+_TABLE_SOLVE = SolveConfig(rtol=1e-4, atol=1e-4)
 
 _TOYS = {
     "swissroll": ("a spiral with noise", "", 3000),
@@ -49,6 +50,22 @@ _ALL = [
         solve=_TOY_SOLVE,
         train=TrainConfig(steps=10_000),
     ),
+]
+
+_ALL += [
+    Experiment(
+        name=f"table/{name}",
+        summary=summary,
+        paper="–",
+        data=DataConfig(name=name),
+        model=ModelConfig(hidden=hidden, nonlinearity="softplus", end_time=1.0),
+        solve=_TABLE_SOLVE,
+        train=TrainConfig(steps=steps, learning_rate=1e-3, average=0.99, validate_every=50),
+    )
+    for name, summary, hidden, steps in (
+        ("digits", "scikit-learn's digits: 64 dequantised pixels", (256, 256), 3000),
+        ("breast-cancer", "scikit-learn's tumours: 30 columns", (128, 128), 1000),
+    )
 ]
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

@@ -7,15 +7,20 @@ from typing import Annotated
 import tyro
 
 from ffjord.choices import (
+    CouplingName,
     DivergenceName,
+    DynamicsName,
     Gradient,
+    InterpolantName,
     LayerKind,
     MethodName,
     NoiseKind,
     NonlinearityName,
     NormKind,
+    ObjectiveName,
     ScheduleName,
     Steps,
+    TimesName,
 )
 
 
@@ -37,10 +42,14 @@ class DataConfig:
 class ModelConfig:
     """The flow."""
 
+    dynamics: DynamicsName = "mlp"
+    """The network: the paper's perceptron, or a residual one that suits flow matching."""
     hidden: tuple[int, ...] = (64, 64, 64)
     """Widths of the hidden layers of the dynamics."""
     layer: LayerKind = "concatsquash"
-    """How the layers know the time."""
+    """How the layers of an mlp know the time."""
+    frequencies: int = 8
+    """Waves of the time that a residual network sees."""
     nonlinearity: NonlinearityName = "tanh"
     """Nonlinearity of the dynamics."""
     flows: int = 1
@@ -85,12 +94,60 @@ class SolveConfig:
     """Solver steps after which a solve gives up."""
     num_steps: int = 20
     """Number of steps of the fixed-step methods."""
+    start_tolerance: float | None = None
+    """Tolerance at the first step of training, from which rtol and atol are approached evenly on a log scale."""
+
+
+@dataclass(frozen=True)
+class MatchingConfig:
+    """Flow matching: how points of the base are paired with data, and where between them the network is asked."""
+
+    coupling: CouplingName = "independent"
+    """Pairs of base and data: at random, or the assignment with the shortest paths within a batch."""
+    interpolant: InterpolantName = "straight"
+    """The path from one to the other."""
+    times: TimesName = "stratified"
+    """Times at which a batch is asked: independent, evenly spread with a random start, or mostly in the middle."""
+
+
+@dataclass(frozen=True)
+class RegularizationConfig:
+    """What is added to the likelihood's loss to make paths simple: coefficients of integrals along the path."""
+
+    kinetic: float = 0.0
+    """∫ |f|² dt / D."""
+    jacobian: float = 0.0
+    """∫ ‖df/dz‖² dt / D, by the noise of the trace's estimate."""
+    derivative: float = 0.0
+    """∫ |d^K f/dt^K|² dt / D along the path."""
+    derivative_order: int = 1
+    """K."""
+    mean_speed: float = 0.0
+    """∫ mean |f| dt; this one and the five below are the authors'."""
+    speed: float = 0.0
+    """∫ √(|f|² / D) dt."""
+    directional: float = 0.0
+    """∫ √(|(df/dz) f|² / D) dt."""
+    jacobian_full: float = 0.0
+    """∫ √(‖df/dz‖² / D²) dt, from the whole Jacobian."""
+    jacobian_diagonal: float = 0.0
+    """∫ √(mean (df_i/dz_i)²) dt, from the whole Jacobian."""
+    jacobian_off_diagonal: float = 0.0
+    """∫ mean over i≠j of (df_i/dz_j)² dt, from the whole Jacobian."""
+    steer: float = 0.0
+    """Part of T by which the end of the path is moved at random in training (STEER)."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """How the flow is trained."""
 
+    objective: ObjectiveName = "likelihood"
+    """What training minimises: the negative log-likelihood, or the distance to a velocity (flow matching)."""
+    warm_start: int = 0
+    """Steps of flow matching before those of the likelihood, within --steps."""
+    likelihood_learning_rate: float | None = None
+    """Peak learning rate of the likelihood's steps after a warm start; a tenth of --learning-rate if not given."""
     steps: int = 5000
     """Optimiser steps."""
     max_minutes: float | None = None
@@ -105,6 +162,8 @@ class TrainConfig:
     """Steps of linear warm-up."""
     weight_decay: float = 1e-5
     """Decoupled weight decay of the weight matrices."""
+    spectral_norm: float | None = None
+    """Largest singular value of a weight matrix; larger ones are scaled down after every step."""
     clip: float | None = 10.0
     """Largest norm of a gradient; longer ones are shortened."""
     average: float | None = None
@@ -139,6 +198,8 @@ class Experiment:
     model: ModelConfig = field(default_factory=ModelConfig)
     solve: SolveConfig = field(default_factory=SolveConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    matching: MatchingConfig = field(default_factory=MatchingConfig)
+    regularization: RegularizationConfig = field(default_factory=RegularizationConfig)
     seed: int = 0
     """Seed of everything random."""
 
@@ -155,12 +216,16 @@ class Experiment:
         return _build(cls, values, "config")
 
 
+_LATER = {"matching", "regularization"}
+"""Parts of an experiment that older versions did not know."""
+
+
 def _build(cls: type, values: dict, where: str):
     if not isinstance(values, dict):
         raise ValueError(f"{where} must be an object; got {type(values).__name__}.")
     names = {f.name: f for f in dataclasses.fields(cls)}
     unknown, missing = set(values) - set(names), set(names) - set(values)
-    missing = missing if cls is Experiment else missing & {"name"}
+    missing = missing - _LATER if cls is Experiment else missing & {"name"}
     if unknown or missing:
         raise ValueError(f"{where}: unknown fields {sorted(unknown)}, missing fields {sorted(missing)}.")
     out = {}

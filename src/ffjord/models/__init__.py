@@ -2,3 +2,4 @@
 
 from ffjord.models.build import cnf as cnf
 from ffjord.models.build import ffjord as ffjord
+from ffjord.models.build import regularizers as regularizers

@@ -1,45 +1,99 @@
 """The paper's model, put together from its parts."""
 
+from typing import get_args
+
 import jax
 from jaxtyping import PRNGKeyArray
 
 from ffjord.bijections import CNF, ActNorm, Chain, MovingNorm, Numerics
 from ffjord.bijections.base import AbstractBijection
 from ffjord.choices import DivergenceName
-from ffjord.divergence import AbstractDivergence, Bottleneck, ClosedForm, Dynamics, Exact, Hutchinson, automatic
-from ffjord.dynamics import MLP
-from ffjord.experiments.config import ModelConfig, SolveConfig
+from ffjord.divergence import (
+    AbstractDivergence,
+    Bottleneck,
+    ClosedForm,
+    Dynamics,
+    Exact,
+    Hutchinson,
+    HutchPlusPlus,
+    Orthogonal,
+    automatic,
+)
+from ffjord.dynamics import MLP, ResidualMLP
+from ffjord.experiments.config import ModelConfig, RegularizationConfig, SolveConfig
 from ffjord.flow import Flow, StandardNormal
+from ffjord.regularizers import SIMPLE, AbstractRegularizer, TotalDerivative
 from ffjord.solve import Solver
 
 MAX_PRODUCTS_IN_TRAINING = 8
 MAX_PRODUCTS_IN_TESTING = 1024
 
 
-def ffjord(dim: int, model: ModelConfig | None = None, solve: SolveConfig | None = None, *, key: PRNGKeyArray) -> Flow:
-    """A chain of continuous flows over R^dim, with standard normal base (section 3.2)."""
+def ffjord(
+    dim: int,
+    model: ModelConfig | None = None,
+    solve: SolveConfig | None = None,
+    regularization: RegularizationConfig | None = None,
+    *,
+    condition_size: int = 0,
+    key: PRNGKeyArray,
+) -> Flow:
+    """A chain of continuous flows over R^dim, with standard normal base (section 3.2).
+
+    With `condition_size`, the densities p(x | c) for c of that size.
+    """
     model, solve = model or ModelConfig(), solve or SolveConfig()
     if model.flows < 1:
         raise ValueError(f"flows must be at least 1; got {model.flows}.")
     parts: list[AbstractBijection] = []
     for flow_key in jax.random.split(key, model.flows):
-        dynamics = MLP(dim, model.hidden, layer=model.layer, nonlinearity=model.nonlinearity, key=flow_key)
-        parts += [cnf(dynamics, (dim,), model, solve), *_norm(model.norm, dim)]
-    return Flow(StandardNormal((dim,)), Chain(parts) if len(parts) > 1 else parts[0])
+        dynamics = _dynamics(dim, model, condition_size, flow_key)
+        parts += [cnf(dynamics, (dim,), model, solve, regularization), *_norm(model.norm, dim)]
+    bijection = Chain(parts) if len(parts) > 1 else parts[0]
+    return Flow(StandardNormal((dim,)), bijection, (condition_size,) if condition_size else None)
 
 
-def cnf(dynamics: Dynamics, event_shape: tuple[int, ...], model: ModelConfig, solve: SolveConfig) -> CNF:
+def cnf(
+    dynamics: Dynamics,
+    event_shape: tuple[int, ...],
+    model: ModelConfig,
+    solve: SolveConfig,
+    regularization: RegularizationConfig | None = None,
+) -> CNF:
     """One continuous flow over any dynamics, with the configured numerics for training and testing."""
     return CNF(
         dynamics,
         end_time=model.end_time,
         learn_end_time=model.learn_end_time,
-        training=_training_numerics(dynamics, event_shape, solve),
+        training=_training_numerics(dynamics, event_shape, solve, regularization or RegularizationConfig()),
         testing=_testing_numerics(dynamics, event_shape, solve),
     )
 
 
-def _training_numerics(dynamics: Dynamics, event_shape: tuple[int, ...], solve: SolveConfig) -> Numerics:
+def regularizers(config: RegularizationConfig) -> list[tuple[AbstractRegularizer, float]]:
+    """The regularisers that have a coefficient, with it."""
+    found: list[tuple[AbstractRegularizer, float]] = [(TotalDerivative(config.derivative_order), config.derivative)]
+    found += [(kind(), getattr(config, name)) for name, kind in SIMPLE.items()]
+    for regularizer, weight in found:
+        if not 0 <= weight < float("inf"):
+            raise ValueError(f"{regularizer.name} must be a number and not negative; got {weight}.")
+    return [(regularizer, weight) for regularizer, weight in found if weight]
+
+
+def _dynamics(dim: int, model: ModelConfig, condition_size: int, key: PRNGKeyArray) -> Dynamics:
+    common = {"nonlinearity": model.nonlinearity, "condition_size": condition_size, "key": key}
+    match model.dynamics:
+        case "mlp":
+            return MLP(dim, model.hidden, layer=model.layer, **common)
+        case "residual":
+            return ResidualMLP(dim, model.hidden, frequencies=model.frequencies, **common)
+        case _:
+            raise ValueError(f"dynamics must be mlp or residual; got {model.dynamics!r}.")
+
+
+def _training_numerics(
+    dynamics: Dynamics, event_shape: tuple[int, ...], solve: SolveConfig, regularization: RegularizationConfig
+) -> Numerics:
     solver = Solver(
         method=solve.method,
         rtol=solve.rtol,
@@ -49,7 +103,9 @@ def _training_numerics(dynamics: Dynamics, event_shape: tuple[int, ...], solve: 
         max_steps=solve.max_steps,
         num_steps=solve.num_steps,
     )
-    return Numerics(_divergence(solve.divergence, dynamics, event_shape, MAX_PRODUCTS_IN_TRAINING, solve), solver)
+    divergence = _divergence(solve.divergence, dynamics, event_shape, MAX_PRODUCTS_IN_TRAINING, solve)
+    asked = tuple(regularizer for regularizer, _ in regularizers(regularization))
+    return Numerics(divergence, solver, asked, regularization.steer)
 
 
 def _testing_numerics(dynamics: Dynamics, event_shape: tuple[int, ...], solve: SolveConfig) -> Numerics:
@@ -76,10 +132,14 @@ def _divergence(
             return ClosedForm()
         case "hutchinson":
             return Hutchinson(solve.noise, solve.probes)
+        case "orthogonal":
+            return Orthogonal(solve.probes)
+        case "hutch++":
+            return HutchPlusPlus(solve.noise, max(3, solve.probes))  # it has no fewer
         case "bottleneck":
             return Bottleneck(solve.noise, solve.probes)
         case _:
-            raise ValueError(f"divergence must be auto, exact, closed-form, hutchinson or bottleneck; got {name!r}.")
+            raise ValueError(f"divergence must be one of {', '.join(get_args(DivergenceName))}; got {name!r}.")
 
 
 def _norm(kind: str, dim: int) -> list[AbstractBijection]:

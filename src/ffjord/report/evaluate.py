@@ -58,7 +58,7 @@ def for_pictures(flow: Flow) -> Flow:
     """
     is_cnf = lambda node: isinstance(node, CNF)
     soften = lambda node: _soften(node) if is_cnf(node) else node
-    return Flow(flow.base, jax.tree.map(soften, flow.bijection, is_leaf=is_cnf))
+    return Flow(flow.base, jax.tree.map(soften, flow.bijection, is_leaf=is_cnf), flow.condition_shape)
 
 
 def _soften(cnf: CNF) -> CNF:

@@ -3,18 +3,23 @@
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
 from ffjord import devices
-from ffjord.data.source import Source
+from ffjord.choices import ObjectiveName
+from ffjord.data.source import Conditioned, Source
 from ffjord.errors import TrainingError
 from ffjord.experiments.config import TrainConfig
-from ffjord.objectives import Objective
+from ffjord.objectives import Objective, Staged, objective_of
+from ffjord.parameters import trainable
 from ffjord.solve import MESSAGES, OK
-from ffjord.training.optimizer import optimizer
+from ffjord.training.optimizer import optimizer, stages
 from ffjord.training.state import TrainState, replace, start, validated_model
 from ffjord.training.step import compile_steps
 
@@ -48,14 +53,15 @@ class Silent:
 def initial_state(model: Any, source: Source, config: TrainConfig, *, seed: int) -> TrainState:
     """The state before the first step; normalisations are set from the first batch."""
     key = jax.random.fold_in(jax.random.key(seed), 1)
-    model = model.calibrate(jax.numpy.asarray(source.batches(0, 1)[0]), key=key)
-    return start(model, optimizer(config), average=config.average is not None)
+    x, condition = Conditioned.of(jax.tree.map(lambda rows: jnp.asarray(rows[0]), source.batches(0, 1)))
+    given = {} if condition is None else {"condition": condition}
+    return start(model.calibrate(x, **given, key=key), optimizer(stages(config)[0]), average=config.average is not None)
 
 
 def train(
     state: TrainState,
     source: Source,
-    objective: Objective,
+    objective: Objective | Staged,
     validate: Callable[[Any], dict[str, float]],
     config: TrainConfig,
     *,
@@ -72,18 +78,24 @@ def train(
 
     **Arguments:**
 
-    - `objective`: (model, batch, key) -> (loss, Progress).
+    - `objective`: (model, batch, key) -> (loss, Progress). Two, in `Staged`, take turns at `config.warm_start`: the
+        second goes on from the averaged weights, with an optimiser that remembers nothing.
     - `validate`: model -> figures, of which `loss` decides which model is best.
     """
     check(config)
     recorder = recorder or Silent()
-    steps = compile_steps(objective, optimizer(config), config.average)
-    count = math.gcd(config.steps_per_call, config.validate_every, config.steps)  # one shape, so one compilation
+    count = math.gcd(config.steps_per_call, config.validate_every, config.steps, config.warm_start)  # one shape
     key = jax.random.key(seed)
-    stopped = False
-    while int(state.step) < config.steps and not _finished(state, config) and not stopped:
+    stopped, (early, late) = False, stages(config)
+    while int(state.step) < config.steps and not stopped:
         began, first = time.perf_counter(), int(state.step)
-        batches = devices.split(source.batches(first, count), axis=1)
+        stage = late if late is not None and first >= config.warm_start else early
+        if _finished(state, stage):
+            break
+        if stage is late and first == config.warm_start:
+            state = _change_over(state, optimizer(stage))
+        steps = compile_steps(objective_of(objective, first), optimizer(stage), config.average, config.spectral_norm)
+        batches = jax.tree.map(lambda rows: devices.split(rows, axis=1), source.batches(first, count))
         with devices.spread():
             state, metrics = steps(devices.copied(state), batches, devices.copied(key))
         metrics = {name: np.asarray(values) for name, values in metrics.items()}
@@ -93,7 +105,7 @@ def train(
             state = _go_back(state, config, recorder, _reason(metrics))
         last = int(state.step) >= config.steps or _out_of_time(state, config)
         if int(state.step) % config.validate_every == 0 or last:
-            state = _validate(state, validate, config, recorder)
+            state = _validate(state, validate, stage, recorder)
         recorder.boundary(state)
         stopped = devices.anyone(stop())
     return state
@@ -105,15 +117,38 @@ def check(config: TrainConfig) -> None:
         value = getattr(config, name)
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1; got {value}.")
-    for name in ("learning_rate", "max_minutes", "clip", "checkpoint_minutes"):
+    for name in (
+        "learning_rate",
+        "likelihood_learning_rate",
+        "max_minutes",
+        "clip",
+        "checkpoint_minutes",
+        "spectral_norm",
+    ):
         value = getattr(config, name)
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be positive; got {value}.")
-    for name in ("weight_decay", "warmup", "drops", "max_rollbacks"):
+    for name in ("weight_decay", "warmup", "warm_start", "drops", "max_rollbacks"):
         if not getattr(config, name) >= 0:
             raise ValueError(f"{name} must not be negative; got {getattr(config, name)}.")
+    if config.objective not in get_args(ObjectiveName):
+        raise ValueError(f"objective must be one of {', '.join(get_args(ObjectiveName))}; got {config.objective!r}.")
+    if config.warm_start and config.objective != "likelihood":
+        raise ValueError("warm_start goes before the likelihood; with objective flow-matching leave it out.")
+    if config.warm_start >= config.steps:
+        raise ValueError(
+            f"warm_start must be less than steps, of which it is a part; got {config.warm_start} and {config.steps}."
+        )
     if config.average is not None and not 0 < config.average < 1:
         raise ValueError(f"average must be between 0 and 1; got {config.average}.")
+
+
+def _change_over(state: TrainState, rule: optax.GradientTransformation) -> TrainState:
+    """The state in which the likelihood takes over from flow matching."""
+    model = validated_model(state)
+    memory = rule.init(eqx.filter(model, trainable(model)))
+    good = (model, memory, state.average)
+    return replace(state, model=model, optimizer=memory, good=good, rate_scale=1.0, since_best=0, drops=0)
 
 
 def _validate(

@@ -1,5 +1,6 @@
 """Adam with schedule, clipping and a weight decay that has an effect."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -11,18 +12,31 @@ from ffjord.experiments.config import TrainConfig
 
 def schedule(config: TrainConfig) -> optax.Schedule:
     """Learning rate by step."""
-    decay_steps = max(1, config.steps - config.warmup)
+    peak, decay_steps = config.learning_rate, max(1, config.steps - config.warmup)
     match config.schedule:
         case "constant":
-            main = optax.constant_schedule(config.learning_rate)
+            main = optax.constant_schedule(peak)
         case "cosine":
-            main = optax.cosine_decay_schedule(config.learning_rate, decay_steps)
+            main = optax.cosine_decay_schedule(peak, decay_steps)
         case _:
             raise ValueError(f"schedule must be constant or cosine; got {config.schedule!r}.")
     if config.warmup == 0:
         return main
-    rise = optax.linear_schedule(config.learning_rate / config.warmup, config.learning_rate, config.warmup)
+    rise = optax.linear_schedule(peak / config.warmup, peak, config.warmup)
     return optax.join_schedules([rise, main], [config.warmup])
+
+
+def stages(config: TrainConfig) -> tuple[TrainConfig, TrainConfig | None]:
+    """The settings of a run as those of its stages: with a warm start, those of flow matching and of the likelihood.
+
+    Each stage has the learning rate's whole curve over its own steps. Flow matching does not stop early.
+    """
+    if not config.warm_start:
+        return config, None
+    rate = config.likelihood_learning_rate or 0.1 * config.learning_rate
+    rest = max(1, config.steps - config.warm_start)
+    first = dataclasses.replace(config, steps=config.warm_start, patience=None)
+    return first, dataclasses.replace(config, steps=rest, learning_rate=rate, warmup=min(config.warmup, rest - 1))
 
 
 @functools.lru_cache(maxsize=8)  # the same object for the same settings, so that the compiled steps are found again

@@ -12,9 +12,8 @@ from ffjord import devices
 from ffjord.arrays import save_arrays
 from ffjord.data.source import Source
 from ffjord.errors import Interrupted, SolveError, StorageError, TrainingError
-from ffjord.experiments.build import build_flow
+from ffjord.experiments.build import build_flow, build_objective
 from ffjord.experiments.config import Experiment
-from ffjord.objectives import likelihood
 from ffjord.runs import Run
 from ffjord.scoring import score
 from ffjord.training.checkpoint import Checkpoints
@@ -46,8 +45,9 @@ def train_run(
         blank = initial_state(build_flow(experiment, source), source, config, seed=seed)
         with _desk(run, experiment, blank, show, tell) as (state, recorder):
             validate, stop = _validation(source, seed), lambda: bool(interruption)
+            objective = build_objective(config, experiment.solve, experiment.matching, experiment.regularization)
             try:
-                state = train(state, source, likelihood, validate, config, seed=seed, recorder=recorder, stop=stop)
+                state = train(state, source, objective, validate, config, seed=seed, recorder=recorder, stop=stop)
             except TrainingError as error:
                 recorder.save(error.state)
                 raise

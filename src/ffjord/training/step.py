@@ -13,13 +13,16 @@ from ffjord import devices
 from ffjord.compilation import compiled
 from ffjord.objectives import Objective
 from ffjord.parameters import backward_nfe, trainable
+from ffjord.training.spectral import limit_norms
 from ffjord.training.state import TrainState, replace
 
 Steps = Callable[[TrainState, PyTree, PRNGKeyArray], tuple[TrainState, dict[str, Array]]]
 
 
 @functools.lru_cache(maxsize=8)
-def compile_steps(objective: Objective, rule: optax.GradientTransformation, average: float | None) -> Steps:
+def compile_steps(
+    objective: Objective, rule: optax.GradientTransformation, average: float | None, spectral: float | None = None
+) -> Steps:
     """A compiled function (state, stacked batches, key) -> (state, stacked metrics).
 
     The noise of step i derives from (key, i). A step whose loss or gradient is not finite leaves everything as it was,
@@ -28,12 +31,13 @@ def compile_steps(objective: Objective, rule: optax.GradientTransformation, aver
 
     def one_step(state: TrainState, batch: PyTree, key: PRNGKeyArray) -> tuple[TrainState, dict[str, Array]]:
         step_key = jax.random.fold_in(key, state.step)
-        (loss, progress), grads = eqx.filter_value_and_grad(objective, has_aux=True)(state.model, batch, step_key)
+        now = getattr(objective, "at", lambda step: objective)(state.step)
+        (loss, progress), grads = eqx.filter_value_and_grad(now, has_aux=True)(state.model, batch, step_key)
         counted = backward_nfe(grads)
         grads = eqx.filter(grads, trainable(state.model))
         norm = optax.tree.norm(grads)
         sound = jnp.isfinite(loss) & jnp.isfinite(norm)
-        moved = _update(state, grads, progress.observed, rule, average)
+        moved = _update(state, grads, progress.observed, rule, average, spectral)
         state = jax.tree.map(lambda new, old: jnp.where(sound, new, old) if eqx.is_array(new) else new, moved, state)
         failures = jnp.where(sound, 0, state.failures + 1)
         state = replace(state, step=state.step + 1, skipped=state.skipped + ~sound, failures=failures)
@@ -55,12 +59,19 @@ def compile_steps(objective: Objective, rule: optax.GradientTransformation, aver
 
 
 def _update(
-    state: TrainState, grads: PyTree, observed: PyTree, rule: optax.GradientTransformation, average: float | None
+    state: TrainState,
+    grads: PyTree,
+    observed: PyTree,
+    rule: optax.GradientTransformation,
+    average: float | None,
+    spectral: float | None,
 ) -> TrainState:
     params = eqx.filter(state.model, trainable(state.model))
     updates, optimizer = rule.update(grads, state.optimizer, params)
     updates = jax.tree.map(lambda u: state.rate_scale * u, updates)
     model = eqx.apply_updates(state.model, updates)
+    if spectral is not None:
+        model = limit_norms(model, spectral)
     if observed is not None:
         model = model.absorb(observed)
     state = replace(state, model=model, optimizer=optimizer)

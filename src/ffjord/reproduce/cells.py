@@ -1,0 +1,103 @@
+"""One run of a study: trained, scored on test points, and what there is to draw of it."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ffjord.cli.evaluate import evaluate
+from ffjord.cli.progress import TrainingDisplay
+from ffjord.errors import InputError, TrainingError
+from ffjord.experiments import Experiment
+from ffjord.reproduce.recipes import settings
+from ffjord.runs import Run, write_json
+from ffjord.training.run import train_run
+
+
+class Cell(NamedTuple):
+    """What is trained how, and with which seed."""
+
+    data: str
+    recipe: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.data}, {self.recipe}, seed {self.seed}"
+
+
+def result_of(cell: Cell, folder: Path, *, within: float, quick: bool) -> dict[str, Any]:
+    """Trains and scores the cell in a run directory of its own, or reads what it has found before.
+
+    A run that was cut off goes on where it was. `within`: see `ffjord evaluate --within`.
+    """
+    path = folder / cell.data / cell.recipe / str(cell.seed)
+    kept = path / "cell.json"
+    experiment = settings(cell.data, cell.recipe, cell.seed, quick=quick)
+    if kept.is_file():
+        found = json.loads(kept.read_text())
+        if Run.open(path).experiment.to_dict() == _stored(experiment):
+            return found
+        raise InputError(f"{path} holds a run with other settings; remove it, or choose another place: --runs DIR.")
+    run = Run.open(path) if (path / "config.json").exists() else Run.create(path, experiment)
+    if run.experiment.to_dict() != _stored(experiment):
+        raise InputError(f"{path} holds a run with other settings; remove it, or choose another place: --runs DIR.")
+    try:
+        with TrainingDisplay(experiment.train.steps, every_seconds=30) as display:
+            train_run(run, run.source(), show=display, tell=display.tell)
+        found = cell._asdict() | _scored(run, within) | timing(run)
+    except TrainingError as error:
+        found = cell._asdict() | {"failed": str(error)} | timing(run)
+    write_json(kept, found)
+    return found
+
+
+def _scored(run: Run, within: float) -> dict[str, Any]:
+    """Test loss and evaluations, adaptive and with fixed steps; the same where no fixed steps are good enough."""
+    try:
+        found = evaluate(run, within=within)
+    except InputError:
+        found = evaluate(run)
+    fixed = found.pop("fixed_steps", found)
+    return found | {"fixed_nfe": fixed["nfe"], "fixed_test_nll": fixed["test_nll"]}
+
+
+def timing(run: Run) -> dict[str, Any]:
+    """Seconds of training steps alone: without validations, which only the figures need, and without compilation.
+
+    The first call of a compiled program is counted with the median time of the others. `curve` holds, for every
+    validation, the seconds until then, the loss and the evaluations it took.
+    """
+    calls, points = _calls(run.metrics)
+    change = run.experiment.train.warm_start
+    stages = [[c for c in calls if c["step"] <= change], [c for c in calls if c["step"] > change]]
+    compiling = 0.0
+    for stage in filter(None, stages):
+        usual = statistics.median(c["seconds"] for c in stage[1:] or stage)
+        compiling += stage[0]["seconds"] - usual
+        stage[0]["seconds"] = usual
+    until = lambda step: sum(c["seconds"] for c in calls if c["step"] <= step)
+    curve = [{"seconds": round(until(p["step"]), 3)} | p for p in points]
+    total, last = round(until(float("inf")), 2), calls[-1]["step"] if calls else 0
+    return {"train_seconds": total, "compile_seconds": round(compiling, 2), "steps": last, "curve": curve}
+
+
+def _calls(metrics: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """From a metrics file: the compiled calls with their last step and seconds, and the validations."""
+    calls: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
+    clock = 0.0
+    for line in metrics.read_text().splitlines():
+        row = json.loads(line)
+        if "validation_loss" in row:
+            points.append({"step": row["step"], "loss": row["validation_loss"], "nfe": row.get("validation_nfe")})
+        elif "loss" in row and row["seconds"] > clock:
+            calls.append({"step": row["step"], "seconds": row["seconds"] - clock})
+        elif "loss" in row:
+            calls[-1]["step"] = row["step"]
+        clock = row.get("seconds", clock)
+    return calls, points
+
+
+def _stored(experiment: Experiment) -> dict[str, Any]:
+    """The settings as they come back from a file."""
+    return Experiment.from_dict(json.loads(json.dumps(experiment.to_dict()))).to_dict()

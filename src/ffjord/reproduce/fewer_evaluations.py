@@ -1,0 +1,151 @@
+"""Likelihood against training time and against evaluations: the paper's recipe, and what is to improve on it."""
+
+import json
+import math
+import os
+import platform
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from ffjord.files import write_json
+from ffjord.reproduce.cells import Cell, result_of
+from ffjord.reproduce.recipes import DATA, RECIPES
+
+EQUAL = 0.01
+"""Nats by which a negative log-likelihood may be above the paper's and still count as equal."""
+
+
+def study(
+    out: Path, runs: Path, *, quick: bool, data: Iterable[str], recipes: Iterable[str], seeds: int, tell: Callable
+) -> list[Path]:
+    """Makes all runs, those of the first seed first, and writes tables and figures after every one of them."""
+    from ffjord.report.curves import draw_nfe, draw_time
+
+    cells = [Cell(d, r, seed) for seed in range(seeds) for d in data for r in recipes if _wanted(r, seed)]
+    results = _earlier(out)
+    files = [out / name for name in ("results.json", "README.md", "time.png", "nfe.png")]
+    for number, cell in enumerate(cells):
+        tell(f"{number + 1} of {len(cells)}: {cell}")
+        results[str(cell)] = result_of(cell, runs, within=EQUAL, quick=quick)
+        rows = [row for row in results.values() if row["data"] in DATA and row["recipe"] in RECIPES]
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(files[0], results)
+        files[1].write_text(as_markdown(rows, quick=quick))
+        draw_time(rows).savefig(files[2], dpi=110)
+        draw_nfe(rows).savefig(files[3], dpi=110)
+    return files
+
+
+def _wanted(recipe: str, seed: int) -> bool:
+    """Further seeds are for the recipes that the goals are about."""
+    return seed == 0 or RECIPES[recipe].main
+
+
+def _earlier(out: Path) -> dict[str, Any]:
+    path = out / "results.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def summary(rows: list[dict[str, Any]], data: str) -> list[dict[str, Any]]:
+    """A row a recipe: means over seeds, and how it stands to the paper's recipe, with the same seed where there is one.
+
+    `time_ratio` is the time until validation first was as good as the paper's best (up to `EQUAL`), divided by the
+    time until the paper's own was; infinite if it never was. `nfe_ratio` is that of evaluations at test and equal
+    tolerance, `fixed_ratio` that of evaluations with fixed steps to those of the paper's recipe.
+    """
+    of = {(row["recipe"], row["seed"]): row for row in rows if row["data"] == data}
+    found = []
+    for recipe in RECIPES:
+        mine = [row for (name, _), row in of.items() if name == recipe and "failed" not in row]
+        if not mine:
+            continue
+        pairs = [(row, of.get(("paper", row["seed"]), of.get(("paper", 0)))) for row in mine]
+        pairs = [(row, paper) for row, paper in pairs if paper is not None]
+        average = lambda name, mine=mine: mean(row[name] for row in mine)
+        found.append(
+            {"recipe": recipe, "seeds": len(mine), "stderr": mine[0]["test_nll_stderr"]}
+            | {name: average(name) for name in ("test_nll", "nfe", "fixed_nfe", "train_seconds", "steps")}
+            | {"gain": mean(paper["test_nll"] - row["test_nll"] for row, paper in pairs) if pairs else math.nan}
+            | {"nfe_ratio": mean(row["nfe"] / paper["nfe"] for row, paper in pairs) if pairs else math.nan}
+            | {"fixed_ratio": mean(row["fixed_nfe"] / paper["nfe"] for row, paper in pairs) if pairs else math.nan}
+            | {"time_ratio": mean(_time_ratio(row, paper) for row, paper in pairs) if pairs else math.nan}
+        )
+    return found
+
+
+def _time_ratio(row: dict[str, Any], paper: dict[str, Any]) -> float:
+    level = min(_losses(paper["curve"])) + EQUAL
+    first = lambda curve: next((p["seconds"] for p in curve if (p["loss"] or math.inf) <= level), math.inf)
+    return first(row["curve"]) / first(paper["curve"])
+
+
+def _losses(curve: list[dict[str, Any]]) -> list[float]:
+    return [math.inf if point["loss"] is None else point["loss"] for point in curve]
+
+
+def goals(rows: list[dict[str, Any]]) -> list[str]:
+    """Lines of a table: for each data set, the best recipe among those as good as the paper's."""
+    lines = ["| data | recipe | test NLL less the paper's | NFE at equal tolerance | with fixed steps | time |"]
+    lines.append("|---|---|---|---|---|---|")
+    for data in DATA:
+        known = [s for s in summary(rows, data) if s["recipe"] != "paper" and s["gain"] >= -EQUAL]
+        best = min(known, key=lambda s: s["fixed_ratio"] * min(1.0, s["time_ratio"]), default=None)
+        if best is None:
+            lines.append(f"| {data} | none as good | | | | |")
+        else:
+            ratios = " | ".join(_ratio(best[name]) for name in ("nfe_ratio", "fixed_ratio", "time_ratio"))
+            lines.append(f"| {data} | {best['recipe']} | {-best['gain']:+.3f} | {ratios} |")
+    return lines
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2g}" if math.isfinite(value) else "–"
+
+
+def as_markdown(rows: list[dict[str, Any]], *, quick: bool) -> str:
+    """README.md of the study."""
+    sketch = " --quick" if quick else ""
+    lines = [
+        "# Fewer function evaluations",
+        "",
+        f"Made by `ffjord reproduce fewer-evaluations{sketch}` on {os.cpu_count()} shared {platform.machine()} cores.",
+        "Test negative log-likelihood in nats (tables: of standardised columns) of the model with the best validation",
+        "loss, exact trace. NFE of scoring test points, with dopri5 at tolerance 1e-5 for all; *fixed NFE* is that of",
+        f"the fewest fixed steps that keep the validation loss within {EQUAL} nats (`ffjord evaluate --within`).",
+        "Seconds are those of training steps, without compilation or validation. *Time*: until validation first was as",
+        f"good as the best of the paper's recipe (up to {EQUAL} nats), as a part of the paper's own time until then.",
+        "",
+        *(["**A sketch: a fiftieth of the training.**", ""] if quick else []),
+        "![loss against training time](time.png)",
+        "",
+        "![loss against evaluations](nfe.png)",
+        "",
+        "## Against the paper's recipe at equal likelihood",
+        "",
+        "Goals: half of the evaluations and a fifth of the training time on three of the four. For each data set the",
+        "recipe with the smallest product of the two, among those whose test loss is not above the paper's recipe's;",
+        "figures as parts of those of the paper's recipe (its evaluations at tolerance 1e-5).",
+        "",
+        *goals(rows),
+        "",
+        "## Recipes",
+        "",
+        *(f"- **{name}**: {recipe.about}." for name, recipe in RECIPES.items()),
+        "",
+    ]
+    for data in DATA:
+        lines += [f"## {data}", "", "| recipe | seeds | test NLL | NFE | fixed NFE | steps | seconds | time |"]
+        lines += ["|---|---|---|---|---|---|---|---|"]
+        lines += [_line(s) for s in summary(rows, data)]
+        failed = [f"{r['recipe']} (seed {r['seed']})" for r in rows if r["data"] == data and "failed" in r]
+        lines += ["", *([f"Failed: {', '.join(failed)}.", ""] if failed else [])]
+    return "\n".join(lines)
+
+
+def _line(s: dict[str, Any]) -> str:
+    return (
+        f"| {s['recipe']} | {s['seeds']} | {s['test_nll']:.3f} ± {s['stderr']:.3f} | {s['nfe']:.0f} "
+        f"| {s['fixed_nfe']:.0f} | {s['steps']:.0f} | {s['train_seconds']:.0f} | {_ratio(s['time_ratio'])} |"
+    )
