@@ -25,12 +25,17 @@ class Cell(NamedTuple):
         return f"{self.data}, {self.recipe}, seed {self.seed}"
 
 
+def run_path(cell: Cell, folder: Path) -> Path:
+    """The run directory of a cell."""
+    return folder / cell.data / cell.recipe / str(cell.seed)
+
+
 def result_of(cell: Cell, folder: Path, *, within: float, quick: bool) -> dict[str, Any]:
     """Trains and scores the cell in a run directory of its own, or reads what it has found before.
 
     A run that was cut off goes on where it was. `within`: see `ffjord evaluate --within`.
     """
-    path = folder / cell.data / cell.recipe / str(cell.seed)
+    path = run_path(cell, folder)
     kept = path / "cell.json"
     experiment = settings(cell.data, cell.recipe, cell.seed, quick=quick)
     if kept.is_file():
