@@ -12,6 +12,7 @@ from ffjord.divergence import Bottleneck, ClosedForm, Exact, Hutchinson
 from ffjord.dynamics import MLP
 from ffjord.errors import InputError
 from ffjord.estimator import FFJORD
+from ffjord.fixed_steps import fewest_steps
 from ffjord.flow import Flow, StandardNormal
 from ffjord.matching import FlowMatching
 from ffjord.objectives import likelihood
@@ -73,6 +74,14 @@ def test_scores_and_samples_in_chunks_keep_conditions_with_their_rows():
     far = np.where(np.arange(37)[:, None] % 2, 1000.0, -1000.0) * np.ones((37, C))
     drawn = np.concatenate([*sample_blocks(flow(Shifted()), 37, conditions=far, key=KEY)])
     np.testing.assert_array_equal(np.sign(drawn[:, 0]), np.sign(far[:, 0]))
+
+
+def test_fixed_steps_are_found_for_given_conditions(build):
+    rng = np.random.default_rng(3)
+    x, c = rng.normal(size=(64, 2)).astype(np.float32), rng.normal(size=(64, C)).astype(np.float32)
+    found = fewest_steps(flow(build(MLP, 2, (4,), condition_size=C)), x, conditions=c)
+    assert found.nfe < found.adaptive_nfe
+    assert found.nll == pytest.approx(found.adaptive_nll, abs=0.01)
 
 
 @pytest.mark.parametrize("divergence", [ClosedForm(), Exact(), Hutchinson(), Bottleneck()])

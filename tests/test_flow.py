@@ -103,6 +103,12 @@ def test_input_that_is_no_batch_of_points_is_an_error(bad, message, flow):
         flow.density(bad)
 
 
+def test_a_compiled_function_may_bring_points_of_its_own(flow, x):
+    points = jnp.asarray(x)
+    scale = lambda factor: factor * flow.log_prob(points)
+    np.testing.assert_allclose(jax.jit(scale)(2.0), 2 * flow.log_prob(x), rtol=1e-6)
+
+
 def test_samples_come_with_their_log_density(flow):
     samples = flow.sample_and_log_prob(N, key=jax.random.key(1))
     assert samples.x.shape == (N, 2)

@@ -60,6 +60,7 @@ def fewest_steps(
     flow: Flow,
     x: Points,
     *,
+    conditions: np.ndarray | None = None,
     within: float = 0.01,
     method: MethodName | None = None,
     key: PRNGKeyArray | None = None,
@@ -73,7 +74,7 @@ def fewest_steps(
     **Arguments:**
 
     - `x`: points that stand for those the flow will meet, two or more; with more points fewer steps may be seen to do.
-        The density of steps comes from the first 2048.
+        The density of steps comes from the first 2048. `conditions`: a row for each, if the flow has any.
     - `within`: the largest difference of the mean, in nats.
     - `method`: of the fixed steps; the flow's own if not given.
     - `key`: for divergences that need noise.
@@ -86,14 +87,16 @@ def fewest_steps(
     x = np.asarray(x)
     if len(x) < 2:
         raise ValueError(f"x must have at least two rows, to tell a small difference from chance; got {len(x)}.")
-    adaptive, times = score(flow, x, key=key), step_times(flow, x[:CHUNK], key=key)
+    scores_of = lambda flow: score(flow, x, conditions=conditions, key=key)
+    given = None if conditions is None else conditions[:CHUNK]
+    adaptive, times = scores_of(flow), step_times(flow, x[:CHUNK], conditions=given, key=key)
     limit = _power_of_two(max(_AT_LEAST, math.ceil(2 * adaptive.accepted)))
     with_count = lambda count: with_steps(flow, _grids(times, count, 2 * limit), method=method)
 
     @functools.cache
     def scored(count: int) -> Scores | None:
         try:
-            return score(with_count(count), x, key=key)
+            return scores_of(with_count(count))
         except SolveError:  # steps too long to stay among the finite numbers
             return None
 
@@ -108,14 +111,17 @@ def fewest_steps(
     return FixedSteps(with_count(count), _counts(times, count), chosen.nfe, _nll(chosen), _nll(adaptive), adaptive.nfe)
 
 
-def step_times(flow: Flow, x: Points, *, key: PRNGKeyArray | None = None) -> list[np.ndarray]:
+def step_times(
+    flow: Flow, x: Points, *, conditions: np.ndarray | None = None, key: PRNGKeyArray | None = None
+) -> list[np.ndarray]:
     """Where the flow's testing solver, on the way from x to the base, begins and ends its accepted steps.
 
     **Returns:** for each continuous part, from the base to the data, rising times from 0 to 1. Where samples have their
     own steps these are the times of all.
     """
     record = lambda solver: dataclasses.replace(solver, record=True)
-    report = _with_solvers(flow, [record(solver) for solver in _solvers(flow)]).density(x, key=key).report
+    recording = _with_solvers(flow, [record(solver) for solver in _solvers(flow)])
+    report = recording.density(x, condition=conditions, key=key).report
     outcomes = np.asarray(report.outcome)
     if np.any(outcomes != OK):
         raise SolveError(MESSAGES[int(outcomes.max())])

@@ -174,7 +174,7 @@ class Flow(eqx.Module):
             raise ValueError(f"{name} must hold numbers; got an array of type {array.dtype}.")
         with np.errstate(over="ignore"):  # said below, in our own words
             array = jnp.asarray(array, self.dtype)
-        if not isinstance(array, Tracer) and not bool(jnp.all(jnp.isfinite(array))):
+        if not isinstance(array, Tracer) and not _is_finite(array):
             raise ValueError(f"{name} must be finite; got NaN, infinity or a number too large for {self.dtype}.")
         return array
 
@@ -201,6 +201,11 @@ def _points(flow: Flow, n: int, condition: Array | None, key: PRNGKeyArray) -> S
 @compiled
 def _path(flow: Flow, n: int, times: Array, condition: Array | None, key: PRNGKeyArray) -> Samples:
     return jax.lax.map(lambda time: _samples(flow.at(time), n, condition, key), times)
+
+
+def _is_finite(array: Array) -> bool:
+    with jax.ensure_compile_time_eval():  # also of an array that a function under `jax.jit` has from outside
+        return bool(jnp.all(jnp.isfinite(array)))
 
 
 def _rows_of(shape: tuple[int, ...]) -> str:
