@@ -345,6 +345,11 @@ def test_a_trained_flow_needs_fewer_evaluations(points):
     assert found.nfe == 6 * found.steps[0] + 1 < 0.6 * found.adaptive_nfe
     samples = [f.sample(256, key=jax.random.key(0)) for f in (flow, found.flow)]
     assert np.median(np.abs(samples[0] - samples[1])) < 0.05
+    cheapest = fewest_steps(flow, points, method=["dopri5", "bosh3"])
+    assert cheapest.nfe <= found.nfe
+    assert cheapest.method in ("dopri5", "bosh3")
+    with pytest.raises(ValueError, match="method must name at least one"):
+        fewest_steps(flow, points, method=[])
     with pytest.raises(ValueError, match=r"64 fixed steps do not keep .* within 1e-12 nats .* stay adaptive"):
         fewest_steps(flow, points, within=1e-12)
 

@@ -47,6 +47,7 @@ class FixedSteps(NamedTuple):
     """A flow with fixed steps in its testing numerics, and what that changed."""
 
     flow: Flow
+    method: MethodName
     steps: tuple[int, ...]
     """Of each continuous part, from the base to the data."""
     nfe: float
@@ -62,7 +63,7 @@ def fewest_steps(
     *,
     conditions: np.ndarray | None = None,
     within: float = 0.01,
-    method: MethodName | None = None,
+    method: MethodName | Sequence[MethodName] | None = None,
     key: PRNGKeyArray | None = None,
 ) -> FixedSteps:
     """The flow with as few fixed steps as keep its mean negative log-likelihood of x near that of the adaptive solve.
@@ -76,9 +77,36 @@ def fewest_steps(
     - `x`: points that stand for those the flow will meet, two or more; with more points fewer steps may be seen to do.
         The density of steps comes from the first 2048. `conditions`: a row for each, if the flow has any.
     - `within`: the largest difference of the mean, in nats.
-    - `method`: of the fixed steps; the flow's own if not given.
+    - `method`: of the fixed steps, or several, of which the one with the fewest evaluations is taken; the flow's own if
+        not given.
     - `key`: for divergences that need noise.
     """
+    if not isinstance(method, str | None):
+        return _cheapest([_tried(flow, x, conditions, within, m, key) for m in method])
+    found = _tried(flow, x, conditions, within, method, key)
+    if isinstance(found, ValueError):
+        raise found
+    return found
+
+
+def _cheapest(found: Sequence[FixedSteps | ValueError]) -> FixedSteps:
+    """The one with the fewest evaluations, or the first error if there are errors only."""
+    some = [one for one in found if isinstance(one, FixedSteps)]
+    errors = [one for one in found if isinstance(one, ValueError)]
+    if not some:
+        raise errors[0] if errors else ValueError("method must name at least one method; got none.")
+    return min(some, key=lambda one: one.nfe)
+
+
+def _tried(
+    flow: Flow,
+    x: Points,
+    conditions: np.ndarray | None,
+    within: float,
+    method: MethodName | None,
+    key: PRNGKeyArray | None,
+) -> FixedSteps | ValueError:
+    """The fewest steps of a method, or the error that says that there is no such number."""
     if not 0 < within < math.inf:
         raise ValueError(f"within must be a positive number of nats; got {within}.")
     if not all(solver.is_adaptive() for solver in _solvers(flow)):
@@ -104,11 +132,12 @@ def fewest_steps(
     count = _smallest(lambda count: is_near(scored(count)), limit)
     chosen = None if count is None else scored(count)
     if count is None or chosen is None:
-        raise ValueError(
+        return ValueError(
             f"up to {limit} fixed steps do not keep the negative log-likelihood within {within:g} nats of the adaptive "
             f"one ({_nll(adaptive):.4f}); allow a larger difference, name a method of higher order, or stay adaptive."
         )
-    return FixedSteps(with_count(count), _counts(times, count), chosen.nfe, _nll(chosen), _nll(adaptive), adaptive.nfe)
+    name, counts = method or _solvers(flow)[0].method, _counts(times, count)
+    return FixedSteps(with_count(count), name, counts, chosen.nfe, _nll(chosen), _nll(adaptive), adaptive.nfe)
 
 
 def step_times(

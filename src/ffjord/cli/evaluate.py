@@ -18,6 +18,10 @@ _EXAMPLES = """\
   ffjord evaluate pretrained/toy-8gaussians --within 0.01"""
 
 
+_METHODS = ("dopri5", "rk4", "bosh3")
+"""Of the fixed steps that --within chooses from."""
+
+
 @dataclass(frozen=True)
 class Arguments:
     """Test likelihood of a run: fresh points, exact trace, tight tolerance. Writes results.json into the run."""
@@ -26,7 +30,8 @@ class Arguments:
     limit: int | None = None
     """Use only the first so many test points."""
     within: float | None = None
-    """Also look for the fewest fixed steps that keep the likelihood of the validation points within so many nats."""
+    """Also look for the fewest evaluations in fixed steps (of dopri5, rk4 or bosh3) that keep the likelihood of the
+    validation points within so many nats."""
     out: Path | None = None
     """Where to write the results; results.json in the run if not given."""
     overwrite: bool = False
@@ -96,7 +101,8 @@ def evaluate(run: Run, limit: int | None = None, within: float | None = None) ->
     if fixed is not None:
         of_validation = {"validation_nll": fixed.nll, "validation_nll_adaptive": fixed.adaptive_nll}
         scored = _scored(fixed.flow, source, limit, key)
-        results["fixed_steps"] = {"within": within, "steps": list(fixed.steps), **scored, **of_validation}
+        how = {"within": within, "method": fixed.method, "steps": list(fixed.steps)}
+        results["fixed_steps"] = how | scored | of_validation
     return results
 
 
@@ -127,7 +133,7 @@ def _fewest_steps(flow: Any, x: Any, within: float, key: Any) -> Any:
     from ffjord.fixed_steps import fewest_steps
 
     try:
-        return fewest_steps(flow, x, within=within, key=key)
+        return fewest_steps(flow, x, within=within, method=_METHODS, key=key)
     except ValueError as error:
         raise InputError(f"--within {within:g}: {error}") from error
 
@@ -155,7 +161,7 @@ def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
     }
     if fixed := results.get("fixed_steps"):
         steps = " + ".join(map(str, fixed["steps"]))
-        shown["fixed steps"] = f"{steps} steps, NFE {fixed['nfe']:.0f}, test NLL {_nll(fixed)}"
+        shown["fixed steps"] = f"{steps} of {fixed['method']}, NFE {fixed['nfe']:.0f}, test NLL {_nll(fixed)}"
     return shown
 
 

@@ -101,8 +101,8 @@ _MATCHING_OWN = {
 _THEN = {
     "8gaussians": {"train.warm_start": 5000, "train.steps": 5500, "model.hidden": (64,) * 3},
     "checkerboard": {"train.warm_start": 8000, "train.steps": 8500, "model.hidden": (128,) * 3},
-    "digits": {"train.warm_start": 1000, "train.steps": 1060, "train.validate_every": 20},
-    "breast-cancer": {"train.warm_start": 800, "train.steps": 900},
+    "digits": {"train.warm_start": 1000, "train.steps": 1100, "train.validate_every": 100},
+    "breast-cancer": {"train.warm_start": 800, "train.steps": 900, "train.validate_every": 50},
 }
 _BOTH = {
     "train.objective": "likelihood",
@@ -132,13 +132,12 @@ RECIPES: dict[str, Recipe] = {
     "matching": _matching("flow matching, straight paths, a residual network", main=True),
     "warm-start": _both("flow matching, then the likelihood", main=True),
     "warm-start, simple": _both(
-        "flow matching, then the likelihood with kinetic energy and second derivative",
-        regularization__kinetic=0.01,
-        regularization__derivative=1e-4,
-        regularization__derivative_order=2,
+        "flow matching, then the likelihood with kinetic energy and Jacobian",
+        regularization__kinetic=0.05,
+        regularization__jacobian=0.05,
     ),
     "loose": _likelihood("likelihood at tolerance 1e-3 with exact gradients, a larger and falling learning rate"),
-    "tightening": _likelihood("loose, with a tolerance that falls from 1e-1 to 1e-3", solve__start_tolerance=0.1),
+    "tightening": _likelihood("loose, with a tolerance that falls from 1e-2 to 1e-3", solve__start_tolerance=0.01),
     "kinetic": _likelihood("loose + 0.05 ∫ |f|² / D", regularization__kinetic=0.05),
     "jacobian": _likelihood("loose + 0.05 ∫ ‖df/dz‖² / D", regularization__jacobian=0.05),
     "kinetic, jacobian": _likelihood(
