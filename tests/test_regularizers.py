@@ -169,7 +169,7 @@ def test_the_objective_adds_the_weighted_penalties(build):
     loss, (metrics, _) = Likelihood((("kinetic", 2.0),))(model, x, jax.random.key(0))
     plain, _ = Likelihood()(model, x, jax.random.key(0))
     assert float(metrics["nll"]) == pytest.approx(float(plain))
-    assert float(loss) == pytest.approx(float(plain + 2 * metrics["kinetic"]))
+    assert float(loss) == pytest.approx(float(plain + D * 2 * metrics["kinetic"]))
 
 
 def test_the_jacobian_has_noise_of_its_own_where_the_trace_has_none(build):

@@ -37,6 +37,26 @@ _FORMAT = "ffjord estimator 1"
 _TYPES = [np.dtype(code) for code in "dfe?bhilqBHILQ"]  # scored without a copy of the whole table
 _REAL = "end_time learning_rate weight_decay validation_fraction rtol atol test_rtol test_atol".split()
 _OPTIONAL = ["average", "patience", "max_minutes"]
+_FEW = 3
+_AUTO: dict[str, dict[str, Any]] = {
+    "likelihood": {
+        "dynamics": "mlp",
+        "nonlinearity": "tanh",
+        "steps": 1000,
+        "learning_rate": 1e-2,
+        "weight_decay": 0.1,
+        "validate_every": 50,
+    },
+    "flow-matching": {
+        "dynamics": "residual",
+        "nonlinearity": "swish",
+        "steps": 3000,
+        "learning_rate": 2e-3,
+        "weight_decay": 0.1,
+        "validate_every": 150,
+    },
+}
+"""What "auto" stands for, with each objective; measured in docs/fewer_evaluations.md."""
 
 
 class FFJORD(DensityMixin, BaseEstimator):
@@ -50,20 +70,26 @@ class FFJORD(DensityMixin, BaseEstimator):
 
     **Arguments:**
 
-    - `hidden`: widths of the dynamics' hidden layers. `"auto"`: two layers, four times as wide as the table but
-        between 64 and 256 (up to two layers the divergence is exact at the price of an estimate).
-    - `dynamics`, `layer`, `nonlinearity`, `flows`, `end_time`: see `ModelConfig`.
     - `objective`: `likelihood`, or `flow-matching`: steps of one evaluation instead of a solve, so that many more of
-        them can be made; scores are exact likelihoods either way.
+        them can be made; scores are exact likelihoods either way. `"auto"`: likelihood for up to three columns, where
+        it is the more exact, and flow matching for more, where it finds a better model in less time; likelihood too
+        where `flows`, `matching_steps` or `regularization` ask for it.
+    - `dynamics`, `layer`, `nonlinearity`, `flows`, `end_time`: see `ModelConfig`. `"auto"`: a perceptron with tanh for
+        the likelihood, a residual network with swish for flow matching.
+    - `hidden`: widths of the dynamics' hidden layers. `"auto"`: four times as wide as the table, between 64 and 256 in
+        two layers of a perceptron (up to two the divergence is exact at the price of an estimate), between 128 and 256
+        in three of a residual network.
     - `matching_steps`: of the steps, how many are flow matching before those of the likelihood (a warm start).
     - `regularization`: coefficients of what makes paths simple, such as `{"kinetic": 0.01}`; see
         `RegularizationConfig` for all names. They act on the likelihood.
-    - `steps`: most optimiser steps; the learning rate falls to zero along a cosine over them.
+    - `steps`: most optimiser steps; the learning rate falls to zero along a cosine over them. `"auto"`: 1000 of the
+        likelihood, 3000 of flow matching.
     - `batch_size`: rows a step, fewer where there are fewer.
     - `learning_rate`, `weight_decay`, `average`: of Adam, and the decay of the moving average of weights (or None).
+        `"auto"`: a rate of 0.01 for the likelihood, 0.002 for flow matching; a decay of 0.1.
     - `validation_fraction`: part of the rows held out, at least one row.
-    - `patience`: validations (one every 50 steps) without improvement until the learning rate drops to a tenth, and
-        again until training stops; None for never.
+    - `patience`: validations (one every 50 steps, 150 of flow matching) without improvement until the learning rate
+        drops to a tenth, and again until training stops; None for never.
     - `method`, `divergence`, `rtol`, `atol`: how paths are solved in training, see `SolveConfig`.
     - `test_rtol`, `test_atol`: tolerances of validation, scores and samples; their divergence is always exact.
     - `max_minutes`: stop after so many minutes. A stop by the clock is not reproducible.
@@ -98,19 +124,19 @@ class FFJORD(DensityMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        objective: ObjectiveName = "likelihood",
+        objective: Literal["auto"] | ObjectiveName = "auto",
         matching_steps: int = 0,
         regularization: Mapping[str, float] | None = None,
-        dynamics: DynamicsName = "mlp",
+        dynamics: Literal["auto"] | DynamicsName = "auto",
         hidden: Literal["auto"] | Sequence[int] = "auto",
         layer: LayerKind = "concatsquash",
-        nonlinearity: NonlinearityName = "tanh",
+        nonlinearity: Literal["auto"] | NonlinearityName = "auto",
         flows: int = 1,
         end_time: float = 1.0,
-        steps: int = 1000,
+        steps: Literal["auto"] | int = "auto",
         batch_size: int = 256,
-        learning_rate: float = 1e-2,
-        weight_decay: float = 0.1,
+        learning_rate: Literal["auto"] | float = "auto",
+        weight_decay: Literal["auto"] | float = "auto",
         average: float | None = 0.99,
         validation_fraction: float = 0.1,
         patience: int | None = 5,
@@ -346,34 +372,53 @@ class FFJORD(DensityMixin, BaseEstimator):
         for name in ("objective", "dynamics", "layer", "nonlinearity", "method", "divergence"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} must be a name; got {getattr(self, name)!r}.")
-        for name in ("flows", "steps", "batch_size"):
+        for name in ("flows", "batch_size", *([] if _is_auto(self.steps) else ["steps"])):
             _whole(name, getattr(self, name))
         _whole("matching_steps", self.matching_steps, least=0)
         self._regularization()
         for name in (*_REAL, *_OPTIONAL):
             value, optional = getattr(self, name), name in _OPTIONAL
-            sound = optional if value is None else _is_real(value)
+            sound = optional if value is None else _is_real(value) or (name in _AUTO["likelihood"] and _is_auto(value))
             if not sound:
                 raise InputError(f"{name} must be a number{' or None' if optional else ''}; got {value!r}.")
 
     def _configs(self, n: int, dim: int) -> tuple[ModelConfig, SolveConfig, TrainConfig]:
         """The settings for n training rows of `dim` columns."""
-        width = min(max(64, 4 * dim), 256)
-        hidden = (width, width) if isinstance(self.hidden, str) and self.hidden == "auto" else self.hidden
+        params = self._resolved(dim)
+        model = _config(ModelConfig, params)
+        closed = model.dynamics == "mlp" and len(model.hidden) <= 2
+        solve = _config(SolveConfig, params, test_divergence="closed-form" if closed else "exact")
+        batch_size = min(self.batch_size, 1 << (n.bit_length() - 1))  # a power of two: folds share a compilation
+        return (
+            model,
+            solve,
+            _config(TrainConfig, params, batch_size=batch_size, warm_start=self.matching_steps, drops=1),
+        )
+
+    def _resolved(self, dim: int) -> dict[str, Any]:
+        """All parameters for a table of `dim` columns, with what stands for "auto"."""
+        params = self.get_params()
+        if _is_auto(self.objective):
+            solved = dim <= _FEW or self.flows > 1 or self.matching_steps > 0 or self.regularization is not None
+            params["objective"] = "likelihood" if solved else "flow-matching"
+        auto = _AUTO.get(params["objective"], _AUTO["likelihood"])
+        params |= {name: value for name, value in auto.items() if _is_auto(params.get(name, "auto"))}
+        residual = params["dynamics"] == "residual"
+        width = min(max(128 if residual else 64, 4 * dim), 256)
+        hidden = (width,) * (3 if residual else 2) if _is_auto(self.hidden) else self.hidden
         if not isinstance(hidden, list | tuple | np.ndarray):
             raise ValueError(f'hidden must be "auto" or a sequence of widths such as (64, 64); got {self.hidden!r}.')
-        model = self._config(ModelConfig, hidden=tuple(_whole("hidden", width) for width in hidden))
-        closed = model.dynamics == "mlp" and len(model.hidden) <= 2
-        solve = self._config(SolveConfig, test_divergence="closed-form" if closed else "exact")
-        batch_size = min(self.batch_size, 1 << (n.bit_length() - 1))  # a power of two: folds share a compilation
-        fields = {"batch_size": batch_size, "validate_every": 50, "drops": 1, "warm_start": self.matching_steps}
-        return model, solve, self._config(TrainConfig, **fields)
+        return params | {"hidden": tuple(_whole("hidden", width) for width in hidden)}
 
-    def _config(self, kind: Any, **fields: Any) -> Any:
-        """A configuration with the given fields; those that are parameters of the estimator are taken from it."""
-        names = {field.name for field in dataclasses.fields(kind)}
-        params = {name: value for name, value in self.get_params().items() if name in names}
-        return kind(**params | fields)
+
+def _config(kind: Any, params: dict[str, Any], **fields: Any) -> Any:
+    """A configuration with the given fields, and the parameters that it knows."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in params.items() if name in names} | fields)
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
 
 
 def _whole(name: str, value: Any, *, least: int = 1) -> int:

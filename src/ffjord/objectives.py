@@ -34,7 +34,9 @@ Objective = Callable[[Any, Any, PRNGKeyArray], tuple[Float[Array, ""], Progress]
 class Likelihood:
     """The mean negative log-likelihood, with fresh noise for the batch (Algorithm 1), and what the path costs:
 
-        -1/n Σ_i log p(x_i) + Σ_k weight_k 1/n Σ_i penalty_k(x_i)
+        -1/n Σ_i log p(x_i) + D Σ_k weight_k 1/n Σ_i penalty_k(x_i)
+
+    Penalties are means over dimensions and log p is a sum, hence D: per dimension, both count alike in all D.
 
     **Arguments:**
 
@@ -58,7 +60,7 @@ class Likelihood:
         if not self.weights:
             return nll, Progress(metrics, report.observed)
         means = {name: jnp.mean(report.penalties[name]) for name, _ in self.weights}
-        loss = nll + sum(weight * means[name] for name, weight in self.weights)
+        loss = nll + x[0].size * sum(weight * means[name] for name, weight in self.weights)
         return loss, Progress(metrics | {"nll": nll} | means, report.observed)
 
     def at(self, step: Int[Array, ""]) -> Objective:

@@ -1,7 +1,8 @@
 """What may be asked of a path beside its ends: integrals that an objective adds to its loss, to make the path simple.
 
-Each is integrated together with z but does not steer the solver's steps, is divided by the number of dimensions (so
-that one coefficient serves all D), and is taken over the flow's time from 0 to T. They act on one sample.
+Each is integrated together with z but does not steer the solver's steps, is a mean over dimensions (and weighed against
+the log-likelihood per dimension, so that one coefficient serves all D), and is taken over the flow's time from 0 to T.
+They act on one sample.
 
 - `Kinetic`, `JacobianFrobenius`: Finlay et al., How to train your neural ODE, 2020.
 - `TotalDerivative`: Kelly et al., Learning differential equations that are easy to solve, 2020.

@@ -112,7 +112,8 @@ class MatchingConfig:
 
 @dataclass(frozen=True)
 class RegularizationConfig:
-    """What is added to the likelihood's loss to make paths simple: coefficients of integrals along the path."""
+    """What is added to the negative log-likelihood per dimension to make paths simple: coefficients of integrals along
+    the path."""
 
     kinetic: float = 0.0
     """∫ |f|² dt / D."""

@@ -137,6 +137,12 @@ RECIPES: dict[str, Recipe] = {
         regularization__jacobian=0.05,
     ),
     "loose": _likelihood("likelihood at tolerance 1e-3 with exact gradients, a larger and falling learning rate"),
+    "loose, longer": Recipe(
+        "the same for more steps",
+        "likelihood",
+        _LOOSE,
+        {data: {"train.steps": 2500 if data in ("8gaussians", "checkerboard") else 1000} for data in DATA},
+    ),
     "tightening": _likelihood("loose, with a tolerance that falls from 1e-2 to 1e-3", solve__start_tolerance=0.01),
     "kinetic": _likelihood("loose + 0.05 ∫ |f|² / D", regularization__kinetic=0.05),
     "jacobian": _likelihood("loose + 0.05 ∫ ‖df/dz‖² / D", regularization__jacobian=0.05),
@@ -157,10 +163,20 @@ RECIPES: dict[str, Recipe] = {
     ),
     "steer": _likelihood("loose, with an end time that varies by a quarter", regularization__steer=0.25),
     "weight decay": _likelihood("loose, with weight decay 1", train__weight_decay=1.0),
-    "spectral norm": _likelihood("loose, with singular values of at most 2", train__spectral_norm=2.0),
-    "matching, optimal": _matching("flow matching with optimal coupling", matching__coupling="optimal"),
+    "spectral norm": _likelihood("loose, with singular values of at most 4", train__spectral_norm=4.0),
+    "matching, optimal": Recipe(
+        "flow matching with optimal coupling, for fewer steps",
+        "matching",
+        _MATCHING | {"matching.coupling": "optimal", "train.batch_size": 256},
+        {data: own | {"train.steps": 2000} for data, own in _MATCHING_OWN.items()},
+    ),
     "matching, trigonometric": _matching(
         "flow matching along trigonometric paths", matching__interpolant="trigonometric"
+    ),
+    "paper, loose": Recipe(
+        "the paper's settings, but for tolerance 1e-3 with exact gradients",
+        "likelihood",
+        {"solve.rtol": 1e-3, "solve.atol": 1e-3, "solve.gradient": "checkpointed"},
     ),
 }
 """By name; the order in which they are made."""
