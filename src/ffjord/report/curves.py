@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from ffjord.report.style import DATA, INK, MODEL, MUTED, add_panel, new_figure
 from ffjord.reproduce.recipes import DATA as SETS
@@ -38,22 +39,32 @@ def draw_time(rows: list[dict[str, Any]]) -> Figure:
 
 
 def draw_nfe(rows: list[dict[str, Any]]) -> Figure:
-    """Test loss against evaluations; a panel a data set, a point a run, named for the first seed."""
-    figure, panels = _panels("test loss (nats)", "function evaluations at test")
+    """Test loss against evaluations, at equal tolerance (dots) and with the fewest fixed steps (rings)."""
+    figure, panels = _panels("test loss (nats)", "function evaluations at test (○ with the fewest fixed steps)")
     for data, axes in panels.items():
         shown = [row for row in _in_order(rows, data) if "failed" not in row]
         for row in shown:
             colour = _COLOURS[RECIPES[row["recipe"]].group]
+            axes.plot(row["fixed_nfe"], row["test_nll"], "o", ms=4, mew=0.7, mec=colour, mfc="none", alpha=0.8)
             axes.plot(row["nfe"], row["test_nll"], "o", ms=4, mew=0, color=colour, alpha=0.9)
-        _focus(axes, [row["test_nll"] for row in shown], part=0.9)
-        top = axes.get_ylim()[1]
-        for row in shown:
-            if row["seed"] == 0 and row["test_nll"] <= top:
-                axes.annotate(
-                    row["recipe"], (row["nfe"], row["test_nll"]), xytext=(3, 2), textcoords="offset points",
-                    fontsize=4.5, color=MUTED,
-                )  # fmt: skip
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        _focus(axes, [row["test_nll"] for row in shown], part=0.85)
+        _name(axes, shown)
     return figure
+
+
+def _name(axes: Axes, rows: list[dict[str, Any]]) -> None:
+    """Names beside the dots of the first seed, but for the many of the likelihood's variants."""
+    top = axes.get_ylim()[1]
+    for row in rows:
+        named = RECIPES[row["recipe"]].group != "likelihood" or row["recipe"].startswith("loose")
+        if named and row["seed"] == 0 and row["test_nll"] <= top:
+            place = (row["nfe"], row["test_nll"])
+            offset = {"xytext": (-4, 3), "textcoords": "offset points", "ha": "right"}
+            axes.annotate(row["recipe"], place, **offset, fontsize=5.5, color=_COLOURS[RECIPES[row["recipe"]].group])
 
 
 def _panels(ylabel: str, xlabel: str) -> tuple[Figure, dict[str, Axes]]:
@@ -66,7 +77,6 @@ def _panels(ylabel: str, xlabel: str) -> tuple[Figure, dict[str, Axes]]:
         axes.xaxis.set_visible(True)
         axes.set_xlabel(xlabel, color=MUTED, fontsize=8)
         axes.tick_params(colors=MUTED, labelsize=7, length=2)
-        axes.locator_params(axis="both", nbins=6)
         if i == 0:
             axes.set_ylabel(ylabel, color=MUTED, fontsize=8)
     for i, (group, label) in enumerate(_LABELS.items()):
@@ -83,8 +93,6 @@ def _in_order(rows: list[dict[str, Any]], data: str) -> list[dict[str, Any]]:
 
 def _focus(axes: Axes, values: list[float], *, part: float = 0.75) -> None:
     """Cuts off what lies far above the rest, such as the first losses of a training."""
-    from matplotlib.ticker import MaxNLocator
-
     finite = sorted(value for value in values if math.isfinite(value))
     if finite:
         low, high = finite[0], finite[int(part * (len(finite) - 1))]

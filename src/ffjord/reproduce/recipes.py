@@ -83,6 +83,7 @@ _LOOSE_OWN = {
     "digits": {"train.steps": 300, "train.validate_every": 50},
     "breast-cancer": {"train.steps": 300, "train.validate_every": 50},
 }
+_LONGER = {data: {"train.steps": 2500 if DATA[data].startswith("toy/") else 1000} for data in DATA}
 _MATCHING = _LOOSE | {
     "train.objective": "flow-matching",
     "train.learning_rate": 2e-3,
@@ -141,7 +142,13 @@ RECIPES: dict[str, Recipe] = {
         "the same for more steps",
         "likelihood",
         _LOOSE,
-        {data: {"train.steps": 2500 if data in ("8gaussians", "checkerboard") else 1000} for data in DATA},
+        _LONGER,
+    ),
+    "loose, longer, simple": Recipe(
+        "the same + 0.02 of kinetic energy and Jacobian",
+        "likelihood",
+        _LOOSE | {"regularization.kinetic": 0.02, "regularization.jacobian": 0.02},
+        _LONGER,
     ),
     "tightening": _likelihood("loose, with a tolerance that falls from 1e-2 to 1e-3", solve__start_tolerance=0.01),
     "kinetic": _likelihood("loose + 0.05 ∫ |f|² / D", regularization__kinetic=0.05),
