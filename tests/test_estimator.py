@@ -420,3 +420,55 @@ def test_default_settings_compete_with_the_classics():
     flow_score = FFJORD(random_state=0).fit(x).score(test)
     assert flow_score > GaussianMixture(1, reg_covar=0).fit(x).score(test) + 0.7
     assert flow_score > kernel_score - 0.05
+
+
+# What "auto" stands for.
+
+
+@pytest.mark.parametrize(
+    ("params", "columns_in", "objective", "dynamics", "hidden", "steps"),
+    [
+        ({}, 2, "likelihood", "mlp", (64, 64), 1000),
+        ({}, 4, "flow-matching", "residual", (128,) * 3, 3000),
+        ({}, 100, "flow-matching", "residual", (256,) * 3, 3000),
+        ({"flows": 2}, 10, "likelihood", "mlp", (64, 64), 1000),
+        ({"matching_steps": 500}, 20, "likelihood", "mlp", (80, 80), 1000),
+        ({"regularization": {"kinetic": 0.1}}, 20, "likelihood", "mlp", (80, 80), 1000),
+        ({"objective": "flow-matching", "hidden": (32,), "steps": 7}, 2, "flow-matching", "residual", (32,), 7),
+        ({"objective": "likelihood", "dynamics": "residual"}, 10, "likelihood", "residual", (128,) * 3, 1000),
+    ],
+)
+def test_auto_follows_the_table_and_the_other_parameters(params, columns_in, objective, dynamics, hidden, steps):
+    model, solve, config = FFJORD(**params)._configs(1000, columns_in)
+    assert (config.objective, model.dynamics, model.hidden, config.steps) == (objective, dynamics, hidden, steps)
+    assert solve.test_divergence == ("closed-form" if dynamics == "mlp" else "exact")
+
+
+def test_the_default_learns_a_table_of_several_columns():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1200, 4)) * [1.0, 10.0, 0.1, 1.0] + np.array([0.0, 5.0, 0.0, -3.0])
+    x[:, 3] += x[:, 0] ** 2
+    fitted = FFJORD(steps=600, random_state=0).fit(x[:1000])
+    assert fitted.model_config_.dynamics == "residual"
+    truth = -0.5 * 4 * np.log(2 * np.pi * np.e)  # the scales cancel but for one factor of 10 and one of 0.1
+    assert fitted.score(x[1000:]) > truth - 0.35
+    assert fitted.score(x[1000:]) > GaussianMixture(1).fit(x[:1000]).score(x[1000:]) + 0.1
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"objective": "luck"}, "objective must be one of likelihood, flow-matching; got 'luck'"),
+        ({"objective": 3}, "objective must be a name; got 3"),
+        ({"matching_steps": -1}, "matching_steps must be a whole number and at least 0; got -1"),
+        ({"matching_steps": 5, "steps": 5}, "warm_start must be less than steps"),
+        ({"regularization": {"luck": 1.0}}, r"regularization must map names \(kinetic, .* to coefficients"),
+        ({"regularization": {"kinetic": "much"}}, r"regularization\['kinetic'\] must be a number; got 'much'"),
+        ({"regularization": 0.1}, "regularization must map names"),
+        ({"objective": "flow-matching", "flows": 2}, "exactly one continuous part; this one has 2"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_bad_objectives_and_regularisation(params, words):
+    with pytest.raises(ValueError, match=words):
+        FFJORD(**{"hidden": (4,), "steps": 2, "batch_size": 8} | params).fit(table())

@@ -146,6 +146,7 @@ def as_markdown(rows: list[dict[str, Any]], variance: dict[str, Any], *, quick: 
         f"good as the best of the paper's recipe (up to {EQUAL} nats), as a part of the paper's own time until then.",
         "",
         *(["**A sketch: a fiftieth of the training.**", ""] if quick else []),
+        *_missing(rows),
         "![loss against training time](time.png)",
         "",
         "![loss against evaluations](nfe.png)",
@@ -170,6 +171,14 @@ def as_markdown(rows: list[dict[str, Any]], variance: dict[str, Any], *, quick: 
         failed = [f"{r['recipe']} (seed {r['seed']})" for r in rows if r["data"] == data and "failed" in r]
         lines += ["", *([f"Failed: {', '.join(failed)}.", ""] if failed else [])]
     return "\n".join(lines + _variance_lines(variance))
+
+
+def _missing(rows: list[dict[str, Any]]) -> list[str]:
+    """A line that tells which runs there are not, if any."""
+    made = {(row["data"], row["recipe"]) for row in rows}
+    left = {data: [recipe for recipe in RECIPES if (data, recipe) not in made] for data in DATA}
+    told = [f"{data} ({', '.join(recipes)})" for data, recipes in left.items() if recipes]
+    return [f"Not made in this run: {'; '.join(told)}.", ""] if told else []
 
 
 def _variance_lines(variance: dict[str, Any]) -> list[str]:
