@@ -366,7 +366,8 @@ def test_evaluate_reports_fixed_steps(tmp_path, capsys, x32, monkeypatch):
     costs = {"dopri5": 6 * fixed["steps"][0] + 1, "rk4": 4 * fixed["steps"][0], "bosh3": 3 * fixed["steps"][0] + 1}
     assert fixed["nfe"] == costs[fixed["method"]] < results["nfe"]
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"{fixed['steps'][0]} of {fixed['method']}, NFE {fixed['nfe']:.0f}, test NLL {fixed['test_nll']:.4f}" in shown
+    how = f"{fixed['steps'][0]} of {fixed['method']}, NFE {fixed['nfe']:.0f}"
+    assert f"{how}, test NLL {fixed['test_nll']:.4f}" in shown
     assert main([*words, "--overwrite"]) == 0
     without = json.loads(out.read_text())
     assert without | {"seconds": 0, "fixed_steps": fixed} == results | {"seconds": 0}
