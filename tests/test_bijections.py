@@ -10,7 +10,7 @@ import jax.scipy.linalg
 import numpy as np
 import pytest
 
-from ffjord.bijections import CNF, ActNorm, Chain, MovingNorm, Numerics, Standardize
+from ffjord.bijections import CNF, ActNorm, Chain, Marginals, MovingNorm, Numerics, Radial, Standardize
 from ffjord.divergence import AbstractDivergence, Bottleneck, ClosedForm, Exact, Hutchinson
 from ffjord.dynamics import MLP
 from ffjord.parameters import trainable
@@ -54,12 +54,19 @@ def chain(build):
     return Chain([first, moving, act, second, standardize])
 
 
+def gaussianized(kind):
+    rows = jnp.asarray(np.random.default_rng(0).standard_t(4, (4000, 2)) @ [[2.0, 0.3], [0.0, 0.1]] + [1.0, 0.0])
+    return kind(2, knots=32).calibrate(rows, key=jax.random.key(0))[0]
+
+
 BIJECTIONS = {
     "cnf": lambda build: cnf(build(FreeForm), Exact(), ACCURATE),
     "chain": chain,
     "moving norm": lambda build: norms(build)[0],
     "act norm": lambda build: norms(build)[1],
     "standardize": lambda build: norms(build)[2],
+    "marginals": lambda build: gaussianized(Marginals),
+    "radial": lambda build: gaussianized(Radial),
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -94,9 +95,10 @@ def row(recipe, *, nll=3.0, nfe=100.0, curve=((1, 4.0), (10, 3.0)), data="digits
     return {"data": data, "recipe": recipe, "seed": seed, "curve": points} | figures | more
 
 
+AT_PAPER = {"within": 0.51, "nfe": 15.0, "test_nll": 2.1}
 ROWS = [
-    row("paper"),
-    row("matching", nll=2.5, nfe=60.0, curve=((0.5, 3.5), (1.0, 3.005), (2.0, 2.5))),
+    row("paper", at_paper={"within": 0.01, "nfe": 30.0, "test_nll": 3.005}),
+    row("matching", nll=2.5, nfe=60.0, curve=((0.5, 3.5), (1.0, 3.005), (2.0, 2.5)), at_paper=AT_PAPER),
     row("loose", nll=3.2, nfe=30.0, curve=((1, 3.5), (5, 3.2))),
     row("speed", data="checkerboard", failed="it exploded"),
 ]
@@ -106,7 +108,8 @@ def test_recipes_are_compared_with_the_papers_at_equal_loss():
     found = {s["recipe"]: s for s in summary(ROWS, "digits")}
     assert found["matching"]["time_ratio"] == pytest.approx(0.1)  # 3.005 counts as 3.0
     assert (found["matching"]["nfe_ratio"], found["matching"]["gain"]) == (0.6, 0.5)
-    assert found["matching"]["fixed_ratio"] == 0.15
+    assert (found["matching"]["equal_ratio"], found["paper"]["equal_ratio"]) == (0.15, 0.3)
+    assert math.isinf(found["loose"]["equal_ratio"])
     assert math.isinf(found["loose"]["time_ratio"])
     assert found["paper"]["time_ratio"] == 1
     assert summary(ROWS, "checkerboard") == []
@@ -122,8 +125,29 @@ def test_another_seed_is_compared_with_the_papers_own_or_its_first():
 def test_the_goals_are_told_for_recipes_that_are_as_good():
     lines = {line.split("|")[1].strip(): line for line in goals(ROWS)}
     assert "matching" in lines["digits"]
-    assert "-0.500 | 0.6 | 0.15 | 0.1" in lines["digits"]
+    assert "-0.500 | 0.15 | 0.3 | 0.6 | 0.1" in lines["digits"]
     assert "none as good" in lines["8gaussians"]
+
+
+@pytest.mark.parametrize(("test_nll", "ratio"), [(1.98, math.inf), (2.0, 0.15), (3.0, 0.15), (3.02, math.inf)])
+def test_what_steps_change_is_counted_against_them_in_both_directions(test_nll, ratio):
+    rows = [ROWS[0], row("matching", nll=2.5, at_paper=AT_PAPER | {"test_nll": test_nll})]
+    assert summary(rows, "digits")[1]["equal_ratio"] == ratio
+
+
+def test_a_run_that_is_better_than_the_papers_may_lose_that_to_its_steps(monkeypatch):
+    asked = []
+    monkeypatch.setattr(fewer_evaluations.Run, "open", lambda path: path)
+    monkeypatch.setattr(fewer_evaluations, "fixed_steps", lambda run, within: asked.append(within) or AT_PAPER)
+    at = fewer_evaluations._at_the_papers_loss
+    better, worse = row("matching", curve=((1, 2.5),)), row("loose", curve=((1, 3.2),))
+    assert at(better, ROWS[0], {}, Path("run"))["at_paper"] == AT_PAPER
+    assert asked == [pytest.approx(3.0 + 0.01 - 2.5)]
+    assert at(worse, ROWS[0], {}, Path("run")) == worse
+    assert at(better, None, {}, Path("run")) == better
+    known = {"at_paper": {"within": asked[0], "nfe": 7.0}}
+    assert at(better, ROWS[0], known, Path("run"))["at_paper"]["nfe"] == 7.0
+    assert len(asked) == 1
 
 
 def test_the_page_and_the_figures_hold_all_runs(tmp_path):
@@ -148,6 +172,8 @@ def test_a_study_makes_every_cell_once_and_writes_after_each(tmp_path, monkeypat
         return row(cell.recipe, data=cell.data, seed=cell.seed)
 
     monkeypatch.setattr(fewer_evaluations, "result_of", result_of)
+    monkeypatch.setattr(fewer_evaluations, "fixed_steps", lambda run, within: None)
+    monkeypatch.setattr(fewer_evaluations.Run, "open", lambda path: path)
     choice = {"quick": False, "data": ["8gaussians"], "recipes": ["paper", "loose"], "seeds": 2}
     files = study(tmp_path / "out", tmp_path / "runs", **choice, tell=lambda text: None)
     assert made == [Cell("8gaussians", r, s) for r, s in (("paper", 0), ("loose", 0), ("paper", 1))]

@@ -27,6 +27,9 @@ class Line(eqx.Module):
     bias: jax.Array
     seen: Buffer
 
+    def rows_to_calibrate(self):
+        return 0
+
     def calibrate(self, x, *, key):
         return self
 

@@ -10,6 +10,7 @@ MethodName = Literal["dopri5", "tsit5", "dopri8", "bosh3", "heun", "kvaerno5", "
 Steps = Literal["batch", "worst", "sample"]
 Gradient = Literal["checkpointed", "adjoint", "direct"]
 NormKind = Literal["none", "moving", "act"]
+GaussianizeKind = Literal["none", "marginal", "radial"]
 DynamicsName = Literal["mlp", "residual"]
 ObjectiveName = Literal["likelihood", "flow-matching"]
 CouplingName = Literal["independent", "optimal"]

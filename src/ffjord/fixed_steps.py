@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ffjord.bijections import CNF
+from ffjord.bijections import continuous_parts, map_continuous_parts
 from ffjord.choices import MethodName
 from ffjord.errors import SolveError
 from ffjord.flow import Flow
@@ -233,8 +233,7 @@ def _power_of_two(number: int) -> int:
 
 def _solvers(flow: Flow) -> list[Solver]:
     """The testing solvers of the continuous parts, from the base to the data."""
-    parts = jax.tree.leaves(flow.bijection, is_leaf=_is_cnf)
-    solvers = [part.testing.solver for part in parts if _is_cnf(part)]
+    solvers = [part.testing.solver for part in continuous_parts(flow.bijection)]
     if not solvers:
         raise ValueError("the flow must have a continuous part (CNF) to have steps; it has none.")
     return solvers
@@ -242,10 +241,6 @@ def _solvers(flow: Flow) -> list[Solver]:
 
 def _with_solvers(flow: Flow, solvers: Sequence[Solver]) -> Flow:
     rest = iter(solvers)
-    replaced = lambda node: eqx.tree_at(lambda cnf: cnf.testing.solver, node, next(rest)) if _is_cnf(node) else node
-    bijection = jax.tree.map(replaced, flow.bijection, is_leaf=_is_cnf)
+    replaced = lambda cnf: eqx.tree_at(lambda cnf: cnf.testing.solver, cnf, next(rest))
+    bijection = map_continuous_parts(replaced, flow.bijection)
     return eqx.tree_at(lambda flow: flow.bijection, flow, bijection)
-
-
-def _is_cnf(node: Any) -> bool:
-    return isinstance(node, CNF)

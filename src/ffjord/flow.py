@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, Real, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report
-from ffjord.bijections.cnf import CNF
+from ffjord.bijections.cnf import map_continuous_parts
 from ffjord.compilation import compiled
 from ffjord.divergence import Skipped
 from ffjord.errors import SolveError as SolveError
@@ -124,9 +124,13 @@ class Flow(eqx.Module):
         _raise_if_failed(report)
         return Path(jnp.asarray(times, self.dtype), x, log_prob)
 
+    def rows_to_calibrate(self) -> int:
+        """How many rows `calibrate` should see."""
+        return self.bijection.rows_to_calibrate()
+
     def calibrate(self, x: Float[Array, "n *event"], *, condition: Condition = None, key: PRNGKeyArray) -> "Flow":
-        """The flow with its normalisations set from a first batch."""
-        if not self.bijection.needs_calibration():
+        """The flow with its normalisations set from data."""
+        if not self.bijection.rows_to_calibrate():
             return self
         return self._with(self.bijection.calibrate(x, condition=self._conditions(condition, len(x)), key=key)[0])
 
@@ -214,9 +218,7 @@ def _rows_of(shape: tuple[int, ...]) -> str:
 
 def _without_divergence(bijection: AbstractBijection) -> AbstractBijection:
     """The same map, for points only."""
-    is_cnf = lambda node: isinstance(node, CNF)
-    skip = lambda node: eqx.tree_at(lambda cnf: cnf.testing.divergence, node, Skipped()) if is_cnf(node) else node
-    return jax.tree.map(skip, bijection, is_leaf=is_cnf)
+    return map_continuous_parts(lambda cnf: eqx.tree_at(lambda c: c.testing.divergence, cnf, Skipped()), bijection)
 
 
 def _raise_if_failed(report: Report) -> None:

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ffjord.bijections import CNF
+from ffjord.bijections import map_continuous_parts
 from ffjord.data.source import Conditioned
 from ffjord.flow import Flow
 
@@ -104,7 +103,6 @@ def objective_of(objective: Objective | Staged, step: int) -> Objective:
 
 
 def _loosened(flow: Flow, factor: Array) -> Flow:
-    is_cnf = lambda node: isinstance(node, CNF)
     tolerances = lambda cnf: (cnf.training.solver.rtol, cnf.training.solver.atol)
     scaled = lambda cnf: eqx.tree_at(tolerances, cnf, tuple(factor * value for value in tolerances(cnf)))
-    return jax.tree.map(lambda node: scaled(node) if is_cnf(node) else node, flow, is_leaf=is_cnf)
+    return map_continuous_parts(scaled, flow)

@@ -6,6 +6,10 @@ from ffjord.bijections.base import Transformed as Transformed
 from ffjord.bijections.chain import Chain as Chain
 from ffjord.bijections.cnf import CNF as CNF
 from ffjord.bijections.cnf import Numerics as Numerics
+from ffjord.bijections.cnf import continuous_parts as continuous_parts
+from ffjord.bijections.cnf import map_continuous_parts as map_continuous_parts
+from ffjord.bijections.gaussianize import Marginals as Marginals
+from ffjord.bijections.gaussianize import Radial as Radial
 from ffjord.bijections.norm import ActNorm as ActNorm
 from ffjord.bijections.norm import MovingNorm as MovingNorm
 from ffjord.bijections.norm import Standardize as Standardize

@@ -73,14 +73,17 @@ class AbstractBijection(eqx.Module):
         """The bijection with its continuous part stopped after a fraction of its time."""
         return self
 
-    def needs_calibration(self) -> bool:
-        """Whether `calibrate` would change anything."""
-        return False
+    def rows_to_calibrate(self) -> int:
+        """How many rows `calibrate` should see at least; 1 if a batch of any size will do, 0 if it does nothing."""
+        return 0
 
     def calibrate(
         self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
     ) -> tuple["AbstractBijection", Float[Array, "n *event"]]:
-        """Lets the map set its initial values from data; returns it and the image of the data."""
+        """Lets the map set its initial values from data; returns it and the image of the data.
+
+        Parts of a chain that are nearer to the base than any that wants to see data need not compute it.
+        """
         return self, self.inverse(x, condition=condition, train=True, key=key).value
 
     def absorb(self, observed: Any) -> "AbstractBijection":

@@ -58,17 +58,18 @@ class Chain(AbstractBijection):
             position += isinstance(part, CNF)
         return Chain(parts)
 
-    def needs_calibration(self) -> bool:
-        return any(part.needs_calibration() for part in self.parts)
+    def rows_to_calibrate(self) -> int:
+        return max(part.rows_to_calibrate() for part in self.parts)
 
     def calibrate(
         self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
     ) -> tuple["Chain", Float[Array, "n *event"]]:
-        parts = []
-        for part, part_key in zip(reversed(self.parts), jax.random.split(key, len(self.parts)), strict=True):
-            part, x = part.calibrate(x, condition=condition, key=part_key)
-            parts.append(part)
-        return Chain(parts[::-1]), x
+        parts = list(self.parts)
+        keys = jax.random.split(key, len(parts))
+        last = min(i for i, part in enumerate(parts) if part.rows_to_calibrate())
+        for i, part_key in zip(range(len(parts) - 1, last - 1, -1), keys, strict=False):
+            parts[i], x = parts[i].calibrate(x, condition=condition, key=part_key)
+        return Chain(parts), x
 
     def absorb(self, observed: Any) -> "Chain":
         """`observed` comes from `inverse`, which meets the parts in reverse order."""

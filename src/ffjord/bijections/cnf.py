@@ -1,11 +1,12 @@
 """The continuous normalizing flow: an ODE as a bijection."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report, Transformed
 from ffjord.divergence import AbstractDivergence, Dynamics, Exact
@@ -120,6 +121,20 @@ class CNF(AbstractBijection):
         state, stats = integrate(field, z, (noise, condition), solver, self.backward_nfe.array)
         report = Report(*stats[:4], penalties=state.penalties, observed=stats.times)
         return Transformed(state.z, state.log_det, report)
+
+
+def continuous_parts(tree: PyTree) -> list[CNF]:
+    """The continuous parts of a flow or bijection, from the base to the data."""
+    return [node for node in jax.tree.leaves(tree, is_leaf=_is_cnf) if _is_cnf(node)]
+
+
+def map_continuous_parts(function: Callable[[CNF], CNF], tree: PyTree) -> Any:
+    """The flow or bijection with every continuous part replaced by its image."""
+    return jax.tree.map(lambda node: function(node) if _is_cnf(node) else node, tree, is_leaf=_is_cnf)
+
+
+def _is_cnf(node: Any) -> bool:
+    return isinstance(node, CNF)
 
 
 class _AugmentedDynamics(eqx.Module):

@@ -73,8 +73,8 @@ class ActNorm(AbstractBijection):
     ) -> Transformed:
         return _unshift_and_unscale(x, self.log_scale, self.shift)
 
-    def needs_calibration(self) -> bool:
-        return True
+    def rows_to_calibrate(self) -> int:
+        return 1
 
     def calibrate(
         self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
@@ -129,8 +129,8 @@ class MovingNorm(AbstractBijection):
         report = eqx.tree_at(lambda r: r.observed, out.report, observed, is_leaf=lambda leaf: leaf is None)
         return Transformed(out.value + self.shift, out.log_det, report)
 
-    def needs_calibration(self) -> bool:
-        return True
+    def rows_to_calibrate(self) -> int:
+        return 1
 
     def calibrate(
         self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray

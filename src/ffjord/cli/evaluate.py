@@ -140,12 +140,9 @@ def _fewest_steps(flow: Any, x: Any, within: float, key: Any) -> Any:
 
 def _divergence(flow) -> str:
     """Names of the divergences that the flow's continuous parts use in testing."""
-    import jax
+    from ffjord.bijections import continuous_parts
 
-    from ffjord.bijections import CNF
-
-    parts = jax.tree.leaves(flow.bijection, is_leaf=lambda part: isinstance(part, CNF))
-    return ", ".join(sorted({type(p.testing.divergence).__name__ for p in parts if isinstance(p, CNF)}))
+    return ", ".join(sorted({type(part.testing.divergence).__name__ for part in continuous_parts(flow)}))
 
 
 def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:

@@ -30,7 +30,8 @@ def main(argv: Sequence[str]) -> int:
 def _model(experiment: Experiment) -> str:
     model = experiment.model
     flows = f"{model.flows} × " if model.flows > 1 else ""
-    return f"{flows}{'-'.join(map(str, model.hidden))} {model.nonlinearity}, {model.layer}"
+    kind = model.layer if model.dynamics == "mlp" else model.dynamics
+    return f"{flows}{'-'.join(map(str, model.hidden))} {model.nonlinearity}, {kind}"
 
 
 def _training(experiment: Experiment) -> str:

@@ -2,6 +2,7 @@
 
 from ffjord.data.picture import Picture as Picture
 from ffjord.data.source import FreshSamples as FreshSamples
+from ffjord.data.source import LateRows as LateRows
 from ffjord.data.source import Rows as Rows
 from ffjord.data.source import Source as Source
 from ffjord.data.tables import TABLES as TABLES

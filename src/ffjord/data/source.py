@@ -1,6 +1,7 @@
 """Where training gets its batches: every batch is a function of (seed, step), so that a run can go on exactly."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -23,6 +24,22 @@ class Conditioned(NamedTuple):
         return batch if isinstance(batch, cls) else cls(batch, None)
 
 
+class Held(NamedTuple):
+    """Rows that are held out, with their conditions and weights where they have any."""
+
+    x: Any
+    condition: Any = None
+    weight: Any = None
+
+    @classmethod
+    def of(cls, rows: Any) -> "Held":
+        """Held-out rows with what belongs to them, which is None where they are points alone."""
+        return rows if isinstance(rows, cls) else cls(rows)
+
+    def first(self, limit: int | None) -> "Held":
+        return Held(*(None if part is None else part[:limit] for part in self))
+
+
 @runtime_checkable
 class Source(Protocol):
     """Training batches by step, and fixed validation and test sets."""
@@ -34,16 +51,16 @@ class Source(Protocol):
         """The batches of steps `step` … `step + count - 1`, shape (count, batch, *event), float32."""
         ...
 
-    def validation(self) -> np.ndarray: ...
+    def validation(self) -> np.ndarray | Held: ...
 
     @property
     def num_test(self) -> int: ...
 
-    def test_blocks(self, limit: int | None = None) -> Iterator[np.ndarray]:
+    def test_blocks(self, limit: int | None = None) -> Iterator[np.ndarray | Held]:
         """The test points, or the first so many, in blocks that need not be in memory all at once."""
         ...
 
-    def test(self, limit: int | None = None) -> np.ndarray: ...
+    def test(self, limit: int | None = None) -> np.ndarray | Held: ...
 
 
 class FreshSamples:
@@ -80,59 +97,113 @@ class FreshSamples:
         return self.draw(n, rng).astype(np.float32)
 
 
+class LateRows:
+    """`Rows` that are read when they are first needed: a trained model can be used where its data are not."""
+
+    def __init__(self, event_shape: tuple[int, ...], read: Callable[[], "Rows"], *, condition_size: int = 0):
+        self._event_shape, self._read, self.condition_size = event_shape, read, condition_size
+
+    @functools.cached_property
+    def rows(self) -> "Rows":
+        return self._read()
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        return self._event_shape
+
+    def batches(self, step: int, count: int) -> np.ndarray | Conditioned:
+        return self.rows.batches(step, count)
+
+    def validation(self) -> np.ndarray | Held:
+        return self.rows.validation()
+
+    def test(self, limit: int | None = None) -> np.ndarray | Held:
+        return self.rows.test(limit)
+
+    def test_blocks(self, limit: int | None = None) -> Iterator[np.ndarray | Held]:
+        return self.rows.test_blocks(limit)
+
+    @property
+    def num_test(self) -> int:
+        return self.rows.num_test
+
+
 class Rows:
     """A source over the rows of arrays in memory, shuffled anew every epoch; a batch may span two epochs.
 
-    With `condition`, a row for every training row, batches are `Conditioned`. With `jitter`, uniform noise in
-    [0, jitter) is added to each column of a training batch, fresh ones every time: what dequantises whole numbers.
+    With `condition`, a row for every training row, batches are `Conditioned`; validation and test rows then come as
+    `Held`. With `weight`, a positive number for every training row, rows are drawn in proportion to it instead of in
+    turns. With `jitter`, uniform noise in [0, jitter) is added to each column of a training batch, fresh ones every
+    time: what dequantises whole numbers.
     """
 
     def __init__(
         self,
         train: np.ndarray,
-        validation: np.ndarray,
-        test: np.ndarray,
+        validation: np.ndarray | Held,
+        test: np.ndarray | Held,
         *,
         batch_size: int,
         seed: int,
         condition: np.ndarray | None = None,
+        weight: np.ndarray | None = None,
         jitter: np.ndarray | None = None,
     ):
         self.train, self._validation, self._test = train, validation, test
         self.batch_size, self.seed, self.condition, self.jitter = batch_size, seed, condition, jitter
+        self._kept: tuple[int, np.ndarray] = (-1, np.empty(0))
+        self._cumulative = None if weight is None else np.cumsum(weight, dtype=np.float64)
 
     @property
     def event_shape(self) -> tuple[int, ...]:
         return self.train.shape[1:]
 
     def batches(self, step: int, count: int) -> np.ndarray | Conditioned:
-        start, stop = step * self.batch_size, (step + count) * self.batch_size
-        n = len(self.train)
-        epochs = range(start // n, (stop - 1) // n + 1)
-        order = np.concatenate([self._order(epoch) for epoch in epochs])
-        offset = epochs.start * n
-        chosen = order[start - offset : stop - offset].reshape(count, self.batch_size)
+        weights = self._cumulative
+        chosen = self._in_turns(step, count) if weights is None else self._by_weight(weights, step, count)
         x = self.train[chosen]
         if self.jitter is not None:
             x = x + self.jitter * np.stack([self._noise(step + i) for i in range(count)])
         return x if self.condition is None else Conditioned(x, self.condition[chosen])
 
-    def validation(self) -> np.ndarray:
+    @property
+    def condition_size(self) -> int:
+        return 0 if self.condition is None else self.condition.shape[1]
+
+    def validation(self) -> np.ndarray | Held:
         return self._validation
 
-    def test(self, limit: int | None = None) -> np.ndarray:
-        return self._test[:limit]
+    def test(self, limit: int | None = None) -> np.ndarray | Held:
+        return self._test.first(limit) if isinstance(self._test, Held) else self._test[:limit]
 
-    def test_blocks(self, limit: int | None = None) -> Iterator[np.ndarray]:
-        yield self._test[:limit]
+    def test_blocks(self, limit: int | None = None) -> Iterator[np.ndarray | Held]:
+        yield self.test(limit)
 
     @property
     def num_test(self) -> int:
-        return len(self._test)
+        return len(Held.of(self._test).x)
+
+    def _in_turns(self, step: int, count: int) -> np.ndarray:
+        """Numbers of the rows of some steps, each row once in an epoch."""
+        start, stop = step * self.batch_size, (step + count) * self.batch_size
+        n = len(self.train)
+        epochs = range(start // n, (stop - 1) // n + 1)
+        order = np.concatenate([self._order(epoch) for epoch in epochs])
+        offset = epochs.start * n
+        return order[start - offset : stop - offset].reshape(count, self.batch_size)
+
+    def _by_weight(self, cumulative: np.ndarray, step: int, count: int) -> np.ndarray:
+        """Numbers of the rows of some steps, each drawn with probability in proportion to its weight."""
+        streams = [np.random.default_rng([self.seed, _SHUFFLE, step + i]) for i in range(count)]
+        heights = np.stack([rng.random(self.batch_size) for rng in streams]) * cumulative[-1]
+        return np.minimum(np.searchsorted(cumulative, heights, side="right"), len(cumulative) - 1)
 
     def _noise(self, step: int) -> np.ndarray:
         rng = np.random.default_rng([self.seed, _JITTER, step])
         return rng.random((self.batch_size, *self.event_shape), dtype=np.float32)
 
     def _order(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng([self.seed, _SHUFFLE, epoch]).permutation(len(self.train))
+        """The order of an epoch's rows; the last one is kept, because a million take longer to shuffle than to learn."""
+        if self._kept[0] != epoch:
+            self._kept = (epoch, np.random.default_rng([self.seed, _SHUFFLE, epoch]).permutation(len(self.train)))
+        return self._kept[1]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import jax
 
-from ffjord.data import TABLES, TOYS, FreshSamples, Picture, Rows, Source
+from ffjord.data import TABLES, TOYS, FreshSamples, LateRows, Picture, Rows, Source
+from ffjord.data.sets import SETS, load
 from ffjord.errors import InputError
 from ffjord.experiments.config import Experiment, MatchingConfig, RegularizationConfig, SolveConfig, TrainConfig
 from ffjord.flow import Flow
@@ -20,6 +21,8 @@ def build_source(experiment: Experiment, *, folder: Path | None = None) -> Sourc
         table = TABLES[data.name]()
         batch_size = min(experiment.train.batch_size, len(table.train))
         return Rows(*table[:3], batch_size=batch_size, seed=experiment.seed, jitter=table.jitter)
+    if data.name in SETS:
+        return LateRows((SETS[data.name].dim,), lambda: _rows_of_set(experiment))
     return FreshSamples(
         _draw(data.name, data.image, folder or Path()),
         batch_size=experiment.train.batch_size,
@@ -27,6 +30,14 @@ def build_source(experiment: Experiment, *, folder: Path | None = None) -> Sourc
         num_validation=data.num_validation,
         num_test=data.num_test,
     )
+
+
+def _rows_of_set(experiment: Experiment) -> Rows:
+    """All training and test rows, and as many validation rows as are wanted."""
+    data, train = experiment.data, experiment.train
+    split = load(data.name, data.data_dir)
+    validation = split.validation[: data.num_validation]
+    return Rows(split.train, validation, split.test, batch_size=train.batch_size, seed=experiment.seed)
 
 
 def build_flow(experiment: Experiment, source: Source) -> Flow:

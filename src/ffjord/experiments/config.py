@@ -10,6 +10,7 @@ from ffjord.choices import (
     CouplingName,
     DivergenceName,
     DynamicsName,
+    GaussianizeKind,
     Gradient,
     InterpolantName,
     LayerKind,
@@ -32,10 +33,12 @@ class DataConfig:
     """Name of the density or data set; the experiment decides it."""
     image: str | None = None
     """Picture whose darkness is the density (for toy/picture)."""
+    data_dir: str | None = None
+    """Directory of the data's files; $FFJORD_DATA and the cache are searched too."""
     num_validation: int = 2048
     """Points for choosing the best model."""
     num_test: int = 100_000
-    """Points for the final figure, used by `ffjord evaluate` only."""
+    """Points for the final figure, used by `ffjord evaluate` only; of a table, all are."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class ModelConfig:
     """Nonlinearity of the dynamics."""
     flows: int = 1
     """Number of flows in a chain."""
+    gaussianize: GaussianizeKind = "none"
+    """Fixed map at the data's end, fitted to training rows: every column, or the whitened length, becomes Gaussian."""
+    knots: int = 256
+    """Pieces of that map."""
     norm: NormKind = "none"
     """Normalisation at the data's end and between flows: running-statistics batch norm, or act-norm."""
     end_time: float = 0.5

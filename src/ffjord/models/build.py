@@ -5,7 +5,7 @@ from typing import get_args
 import jax
 from jaxtyping import PRNGKeyArray
 
-from ffjord.bijections import CNF, ActNorm, Chain, MovingNorm, Numerics
+from ffjord.bijections import CNF, ActNorm, Chain, Marginals, MovingNorm, Numerics, Radial
 from ffjord.bijections.base import AbstractBijection
 from ffjord.choices import DivergenceName
 from ffjord.divergence import (
@@ -49,6 +49,7 @@ def ffjord(
     for flow_key in jax.random.split(key, model.flows):
         dynamics = _dynamics(dim, model, condition_size, flow_key)
         parts += [cnf(dynamics, (dim,), model, solve, regularization), *_norm(model.norm, dim)]
+    parts += _gaussianized(model, dim)
     bijection = Chain(parts) if len(parts) > 1 else parts[0]
     return Flow(StandardNormal((dim,)), bijection, (condition_size,) if condition_size else None)
 
@@ -140,6 +141,18 @@ def _divergence(
             return Bottleneck(solve.noise, solve.probes)
         case _:
             raise ValueError(f"divergence must be one of {', '.join(get_args(DivergenceName))}; got {name!r}.")
+
+
+def _gaussianized(model: ModelConfig, dim: int) -> list[AbstractBijection]:
+    match model.gaussianize:
+        case "none":
+            return []
+        case "marginal":
+            return [Marginals(dim, knots=model.knots)]
+        case "radial":
+            return [Radial(dim, knots=model.knots)]
+        case _:
+            raise ValueError(f"gaussianize must be none, marginal or radial; got {model.gaussianize!r}.")
 
 
 def _norm(kind: str, dim: int) -> list[AbstractBijection]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ffjord.bijections import CNF, Numerics
+from ffjord.bijections import CNF, Numerics, map_continuous_parts
 from ffjord.divergence import Exact
 from ffjord.flow import Flow
 from ffjord.report.grid import Extent, grid_points
@@ -56,9 +56,7 @@ def for_pictures(flow: Flow) -> Flow:
     At such tolerances the third-order method needs half the evaluations of the fifth-order ones. Methods of fixed
     steps stay, because they are part of what the flow is; the implicit one, because it has its reasons.
     """
-    is_cnf = lambda node: isinstance(node, CNF)
-    soften = lambda node: _soften(node) if is_cnf(node) else node
-    return Flow(flow.base, jax.tree.map(soften, flow.bijection, is_leaf=is_cnf), flow.condition_shape)
+    return map_continuous_parts(_soften, flow)
 
 
 def _soften(cnf: CNF) -> CNF:

@@ -12,8 +12,7 @@ from ffjord.flow import Flow
 
 def moves(flow: Flow) -> bool:
     """Whether the flow has a continuous part, and so a density that changes with the time."""
-    leaves = jax.tree.leaves(flow.bijection, is_leaf=lambda node: isinstance(node, CNF))
-    return any(isinstance(leaf, CNF) for leaf in leaves)
+    return bool(continuous_parts(flow.bijection))
 
 
 def velocity(flow: Flow, x: Float[Array | np.ndarray, "n d"], time: float = 1.0) -> Float[np.ndarray, "n d"] | None:

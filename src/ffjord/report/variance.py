@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from ffjord.bijections import CNF
+from ffjord.bijections import CNF, continuous_parts, map_continuous_parts
 from ffjord.divergence import AbstractDivergence, Hutchinson, HutchPlusPlus, Orthogonal, automatic
 from ffjord.flow import Flow
 from ffjord.report.style import DATA, MODEL, MUTED, add_panel, new_figure
@@ -102,12 +102,8 @@ def _check(flow: Flow, costs: Sequence[int], repeats: int) -> None:
         raise ValueError(
             f"a spread needs repeats of at least 2 and costs of at least 1; got repeats={repeats}, costs={list(costs)}."
         )
-    if not any(_is_cnf(node) for node in jax.tree.leaves(flow, is_leaf=_is_cnf)):
+    if not continuous_parts(flow):
         raise ValueError("the flow has no continuous part (CNF), and so no trace to estimate.")
-
-
-def _is_cnf(node: Any) -> bool:
-    return isinstance(node, CNF)
 
 
 def _exact(flow: Flow) -> Callable[[CNF], AbstractDivergence]:
@@ -118,7 +114,7 @@ def _exact(flow: Flow) -> Callable[[CNF], AbstractDivergence]:
 def _with_divergence(flow: Flow, choose: Callable[[CNF], AbstractDivergence]) -> Flow:
     """The flow with another trace in the `testing` numerics of its continuous parts."""
     swap = lambda cnf: eqx.tree_at(lambda cnf: cnf.testing.divergence, cnf, choose(cnf))
-    return jax.tree.map(lambda node: swap(node) if _is_cnf(node) else node, flow, is_leaf=_is_cnf)
+    return map_continuous_parts(swap, flow)
 
 
 def _left(column: int) -> float:

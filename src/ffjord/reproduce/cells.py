@@ -66,6 +66,14 @@ def _scored(run: Run, within: float) -> dict[str, Any]:
     return found | {"fixed_nfe": fixed["nfe"], "fixed_test_nll": fixed["test_nll"]}
 
 
+def fixed_steps(run: Run, within: float) -> dict[str, Any] | None:
+    """What `ffjord evaluate --within` says of the fewest fixed steps, or None where there are none."""
+    try:
+        return evaluate(run, within=within)["fixed_steps"]
+    except InputError:
+        return None
+
+
 def timing(run: Run) -> dict[str, Any]:
     """Seconds of training steps alone: without validations, which only the figures need, and without compilation.
 

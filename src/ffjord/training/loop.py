@@ -51,9 +51,11 @@ class Silent:
 
 
 def initial_state(model: Any, source: Source, config: TrainConfig, *, seed: int) -> TrainState:
-    """The state before the first step; normalisations are set from the first batch."""
+    """The state before the first step; normalisations are set from the first batch, or as many as they want to see."""
     key = jax.random.fold_in(jax.random.key(seed), 1)
-    x, condition = Conditioned.of(jax.tree.map(lambda rows: jnp.asarray(rows[0]), source.batches(0, 1)))
+    count = max(1, -(-model.rows_to_calibrate() // config.batch_size))
+    rows = source.batches(0, count)
+    x, condition = Conditioned.of(jax.tree.map(lambda rows: jnp.asarray(rows.reshape(-1, *rows.shape[2:])), rows))
     given = {} if condition is None else {"condition": condition}
     return start(model.calibrate(x, **given, key=key), optimizer(stages(config)[0]), average=config.average is not None)
 

@@ -1,0 +1,84 @@
+"""POWER: what a household used in every minute of four years, as MAF prepared it.
+
+From the publisher's text: rows with a missing value ('?') are left out; the columns are global active power, voltage,
+three sub-meters and the minute of the day. The rows are shuffled, and spread evenly over the unit to which they were
+rounded (0.001 kW, 0.01 V, 1 Wh); the minute is not. The last tenth is for testing, the last tenth of the rest for
+validation. Columns are standardised over training and validation rows.
+"""
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from ffjord.data.split import Split, from_the_end, standardized
+from ffjord.errors import InputError
+
+_TEXT = "household_power_consumption.txt"
+_HEADER = (
+    "Date;Time;Global_active_power;Global_reactive_power;Voltage;Global_intensity;"
+    "Sub_metering_1;Sub_metering_2;Sub_metering_3"
+)
+_KEPT = [0, 2, 4, 5, 6, 7]
+"""Without reactive power and intensity."""
+
+
+def from_publisher(path: Path) -> Split:
+    """The zip archive of the UCI repository, or the text file in it."""
+    if path.suffix == ".txt":
+        with path.open("rb") as file:
+            return prepared(_numbers(file, path))
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(_TEXT) as file:
+            return prepared(_numbers(file, path))
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise InputError(f"{path} is not the publisher's archive ({error}); download it again.") from error
+
+
+def from_maf(path: Path) -> Split:
+    """MAF's data.npy: the eight numbers of every row, not yet shuffled."""
+    rows = np.load(path, allow_pickle=False)
+    if rows.ndim != 2 or rows.shape[1] != 8:
+        raise InputError(f"{path} must hold rows of 8 numbers; it holds an array of shape {rows.shape}.")
+    return prepared(rows)
+
+
+def prepared(rows: np.ndarray) -> Split:
+    """MAF's recipe, from rows of active power, reactive power, voltage, intensity, three sub-meters and the minute."""
+    rng, n = np.random.RandomState(42), len(rows)
+    order = np.arange(n)
+    rng.shuffle(order)
+    rows = np.asarray(rows, np.float64)[order][:, _KEPT]
+    rows[:, 1] += 0.01 * rng.rand(n)  # voltage before power: the order in which MAF draws
+    rows[:, 0] += 0.001 * rng.rand(n)
+    rows[:, 2:5] += rng.rand(n, 3)
+    split = from_the_end(rows)
+    return standardized(split, np.concatenate([split.train, split.validation]))
+
+
+def _numbers(file: io.BufferedIOBase | zipfile.ZipExtFile, path: Path) -> np.ndarray:
+    """The rows without a missing value: seven numbers and the minute of the day."""
+    header = file.readline().decode("ascii", "replace").strip()
+    if header != _HEADER:
+        raise InputError(f"{path}: the first line must be {_HEADER!r}; got {header[:80]!r}.")
+    blocks, line = [], 2
+    while lines := file.readlines(2**24):
+        whole = [text for text in lines if b"?" not in text]
+        try:
+            blocks.append(_parsed(whole))
+        except ValueError as error:
+            raise InputError(f"{path}, after line {line - 1}: {error}") from error
+        line += len(lines)
+    if not sum(map(len, blocks)):
+        raise InputError(f"{path} has no rows without a missing value.")
+    return np.concatenate(blocks)
+
+
+def _parsed(lines: list[bytes]) -> np.ndarray:
+    if not lines:
+        return np.empty((0, 8))
+    minutes = lambda text: 60.0 * int(text[:2]) + int(text[3:5])
+    return np.loadtxt(
+        lines, delimiter=";", usecols=(2, 3, 4, 5, 6, 7, 8, 1), converters={1: minutes}, ndmin=2, encoding="ascii"
+    )

@@ -1,0 +1,135 @@
+"""The paper's tables in the files of their publishers: what there is, and where it is looked for. Free of JAX."""
+
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import platformdirs
+
+from ffjord.data.split import Split
+from ffjord.errors import InputError
+
+VARIABLE = "FFJORD_DATA"
+"""The environment variable that names the data directory."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form in which a set is published."""
+
+    file: str
+    """File, or folder, within the set's folder."""
+    reader: str
+    """The function that reads it, as "power.from_maf" in this package."""
+    about: str
+
+    def read(self, path: Path) -> Split:
+        module, function = self.reader.split(".")
+        return getattr(import_module(f"ffjord.data.{module}"), function)(path)
+
+
+@dataclass(frozen=True)
+class TableSet:
+    """A table of the paper."""
+
+    name: str
+    about: str
+    dim: int
+    rows: tuple[int, int, int]
+    """For training, validation and testing."""
+    gaussian: float
+    """Test log-likelihood in nats of one Gaussian fitted to the training rows, in MAF's paper."""
+    forms: tuple[Form, ...]
+
+
+_PREPARED = Form("test.npy", "prepared.load", "train.npy, val.npy, test.npy: prepared rows")
+
+SETS: dict[str, TableSet] = {
+    table.name: table
+    for table in (
+        TableSet(
+            "power",
+            "a household's use of electric power by the minute",
+            6,
+            (1_659_917, 184_435, 204_928),
+            -7.74,
+            (
+                Form("data.npy", "power.from_maf", "MAF's"),
+                Form("household_power_consumption.zip", "power.from_publisher", "the UCI repository's"),
+                Form("household_power_consumption.txt", "power.from_publisher", "the same, unpacked"),
+                _PREPARED,
+            ),
+        ),
+        TableSet(
+            "bsds300",
+            "8 × 8 patches of natural images",
+            63,
+            (1_000_000, 50_000, 250_000),
+            96.67,
+            (
+                Form("BSDS300.hdf5", "bsds300.from_maf", "MAF's"),
+                Form("images", "bsds300.from_images", "Berkeley's images, from which patches are cut"),
+                _PREPARED,
+            ),
+        ),
+    )
+}
+
+
+class Place(NamedTuple):
+    """A directory in which sets are looked for, and who named it."""
+
+    path: Path
+    named_by: str
+
+
+def places(data_dir: str | Path | None = None) -> list[Place]:
+    """Where sets are looked for, in this order."""
+    found = [Place(Path(data_dir), "--data-dir")] if data_dir is not None else []
+    if os.environ.get(VARIABLE):
+        found.append(Place(Path(os.environ[VARIABLE]), VARIABLE))
+    return [*found, Place(platformdirs.user_cache_path("ffjord") / "data", "the cache")]
+
+
+def found_forms(name: str, data_dir: str | Path | None = None) -> Iterator[tuple[Form, Path]]:
+    """The forms of a set that are there, the preferred one first."""
+    for place in places(data_dir):
+        for folder in _folders(place.path, name):
+            yield from ((form, folder / form.file) for form in SETS[name].forms if (folder / form.file).exists())
+
+
+@functools.lru_cache(maxsize=1)
+def load(name: str, data_dir: str | None = None) -> Split:
+    """The set in the first form that is there; refuses one that has not the rows and columns it should have."""
+    form, path = next(found_forms(name, data_dir), (None, None))
+    if form is None or path is None:
+        looked = "; ".join(f"{place.path} ({place.named_by})" for place in places(data_dir))
+        wanted = ", ".join(f"{name}/{form.file}" for form in SETS[name].forms)
+        raise InputError(f"{name}: none of its files ({wanted}) was found. Looked in {looked}. Name a --data-dir.")
+    return checked(name, form.read(path), path)
+
+
+def checked(name: str, split: Split, path: Path) -> Split:
+    """The rows, if they are as many and as wide as they should be and all are numbers."""
+    about = SETS[name]
+    for part, rows, count in zip(Split._fields, split, about.rows, strict=True):
+        if rows.shape != (count, about.dim):
+            raise InputError(
+                f"{path}: the {part} rows of {name} must have the shape {(count, about.dim)}; got {rows.shape}. "
+                "The file is incomplete, or another version of the set."
+            )
+        if not np.isfinite(rows).all():
+            raise InputError(f"{path}: the {part} rows of {name} hold NaN or infinity; the file is damaged.")
+    return split
+
+
+def _folders(place: Path, name: str) -> list[Path]:
+    """Folders of that name, whatever the case of its letters (MAF writes BSDS300)."""
+    if not place.is_dir():
+        return []
+    return sorted(path for path in place.iterdir() if path.name.lower() == name and path.is_dir())
