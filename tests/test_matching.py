@@ -282,6 +282,19 @@ def test_the_residual_network_starts_as_the_identity_and_sees_time_and_condition
         ResidualMLP(2, (8, 4), key=KEY)
     with pytest.raises(ValueError, match="frequencies must be at least 1; got 0"):
         ResidualMLP(2, (8,), frequencies=0, key=KEY)
+    with pytest.raises(ValueError, match="harmonics must not be negative; got -1"):
+        ResidualMLP(2, (8,), harmonics=-1, key=KEY)
+
+
+def test_harmonics_are_waves_of_every_coordinate():
+    net = ResidualMLP(2, (8,), harmonics=3, key=KEY)
+    net = eqx.tree_at(lambda n: n.last.weight, net, jnp.ones((2, 8)))
+    z, t = jnp.asarray([0.3, -1.2]), jnp.asarray(0.5)
+    seen = [z, *(f(np.pi / 4 * 2**k * z) for f in (jnp.sin, jnp.cos) for k in range(3))]
+    np.testing.assert_allclose(net._with_harmonics(z), jnp.concatenate(seen), rtol=1e-6)
+    period = jnp.asarray([8.0, 0.0])  # of the longest wave: but for z itself, nothing changes
+    linear = eqx.tree_at(lambda n: n.first.weight, net, net.first.weight.at[:, :2].set(0.0))
+    np.testing.assert_allclose(linear(t, z), linear(t, z + period), rtol=1e-4)
 
 
 def test_whole_numbers_are_spread_anew_in_every_batch():

@@ -3,10 +3,8 @@
 import dataclasses
 import json
 import numbers
-import operator
 import warnings
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,8 +17,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ffjord import columns
+from ffjord import automatic, columns
 from ffjord.arrays import atomic_file, from_dict, to_dict
+from ffjord.automatic import AUTO, is_auto, whole
 from ffjord.choices import DivergenceName, DynamicsName, LayerKind, MethodName, NonlinearityName, ObjectiveName
 from ffjord.data.source import Rows
 from ffjord.errors import InputError, SolveError, TrainingError
@@ -37,26 +36,6 @@ _FORMAT = "ffjord estimator 1"
 _TYPES = [np.dtype(code) for code in "dfe?bhilqBHILQ"]  # scored without a copy of the whole table
 _REAL = "end_time learning_rate weight_decay validation_fraction rtol atol test_rtol test_atol".split()
 _OPTIONAL = ["average", "patience", "max_minutes"]
-_FEW = 3
-_AUTO: dict[str, dict[str, Any]] = {
-    "likelihood": {
-        "dynamics": "mlp",
-        "nonlinearity": "tanh",
-        "steps": 1000,
-        "learning_rate": 1e-2,
-        "weight_decay": 0.1,
-        "validate_every": 50,
-    },
-    "flow-matching": {
-        "dynamics": "residual",
-        "nonlinearity": "swish",
-        "steps": 3000,
-        "learning_rate": 2e-3,
-        "weight_decay": 0.1,
-        "validate_every": 150,
-    },
-}
-"""What "auto" stands for, with each objective; measured in docs/fewer_evaluations.md."""
 
 
 class FFJORD(DensityMixin, BaseEstimator):
@@ -273,7 +252,7 @@ class FFJORD(DensityMixin, BaseEstimator):
         After `fit` with conditions, from p(x | c): `conditions` has a row for each sample, or is one for all.
         """
         check_is_fitted(self, "flow_")
-        n = _whole("n_samples", n_samples)
+        n = whole("n_samples", n_samples)
         key = jax.random.key(int(check_random_state(random_state).randint(np.iinfo(np.int32).max)))
         blocks = sample_blocks(self.flow_, n, conditions=self._conditions(conditions, n), key=key)
         return np.concatenate([self.mean_ + self.scale_ * z for z in blocks])
@@ -364,7 +343,7 @@ class FFJORD(DensityMixin, BaseEstimator):
         for name, value in given.items():
             if not _is_real(value):
                 raise InputError(f"regularization[{name!r}] must be a number; got {value!r}.")
-        order = _whole("derivative_order", given.get("derivative_order", 1))
+        order = whole("derivative_order", given.get("derivative_order", 1))
         return RegularizationConfig(**{**given, "derivative_order": order})
 
     def _check_types(self) -> None:
@@ -372,64 +351,19 @@ class FFJORD(DensityMixin, BaseEstimator):
         for name in ("objective", "dynamics", "layer", "nonlinearity", "method", "divergence"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} must be a name; got {getattr(self, name)!r}.")
-        for name in ("flows", "batch_size", *([] if _is_auto(self.steps) else ["steps"])):
-            _whole(name, getattr(self, name))
-        _whole("matching_steps", self.matching_steps, least=0)
+        for name in ("flows", "batch_size", *([] if is_auto(self.steps) else ["steps"])):
+            whole(name, getattr(self, name))
+        whole("matching_steps", self.matching_steps, least=0)
         self._regularization()
         for name in (*_REAL, *_OPTIONAL):
             value, optional = getattr(self, name), name in _OPTIONAL
-            sound = optional if value is None else _is_real(value) or (name in _AUTO["likelihood"] and _is_auto(value))
+            sound = optional if value is None else _is_real(value) or (name in AUTO["likelihood"] and is_auto(value))
             if not sound:
                 raise InputError(f"{name} must be a number{' or None' if optional else ''}; got {value!r}.")
 
     def _configs(self, n: int, dim: int) -> tuple[ModelConfig, SolveConfig, TrainConfig]:
         """The settings for n training rows of `dim` columns."""
-        params = self._resolved(dim)
-        model = _config(ModelConfig, params)
-        closed = model.dynamics == "mlp" and len(model.hidden) <= 2
-        solve = _config(SolveConfig, params, test_divergence="closed-form" if closed else "exact")
-        batch_size = min(self.batch_size, 1 << (n.bit_length() - 1))  # a power of two: folds share a compilation
-        return (
-            model,
-            solve,
-            _config(TrainConfig, params, batch_size=batch_size, warm_start=self.matching_steps, drops=1),
-        )
-
-    def _resolved(self, dim: int) -> dict[str, Any]:
-        """All parameters for a table of `dim` columns, with what stands for "auto"."""
-        params = self.get_params()
-        if _is_auto(self.objective):
-            solved = dim <= _FEW or self.flows > 1 or self.matching_steps > 0 or self.regularization is not None
-            params["objective"] = "likelihood" if solved else "flow-matching"
-        auto = _AUTO.get(params["objective"], _AUTO["likelihood"])
-        params |= {name: value for name, value in auto.items() if _is_auto(params.get(name, "auto"))}
-        residual = params["dynamics"] == "residual"
-        width = min(max(128 if residual else 64, 4 * dim), 256)
-        hidden = (width,) * (3 if residual else 2) if _is_auto(self.hidden) else self.hidden
-        if not isinstance(hidden, list | tuple | np.ndarray):
-            raise ValueError(f'hidden must be "auto" or a sequence of widths such as (64, 64); got {self.hidden!r}.')
-        return params | {"hidden": tuple(_whole("hidden", width) for width in hidden)}
-
-
-def _config(kind: Any, params: dict[str, Any], **fields: Any) -> Any:
-    """A configuration with the given fields, and the parameters that it knows."""
-    names = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in params.items() if name in names} | fields)
-
-
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
-def _whole(name: str, value: Any, *, least: int = 1) -> int:
-    """A whole number, at least 1, or what else is the least."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise InputError(f"{name} must be a whole number and at least {least}; got {value!r}.")
-    return number
+        return automatic.configs(self.get_params(), n, dim)
 
 
 def _is_real(value: Any) -> bool:
@@ -484,7 +418,6 @@ def _validation_loss(flow: Flow, z: np.ndarray, conditions: np.ndarray | None) -
 
 
 def _read(path: str | Path) -> dict[str, np.ndarray]:
-    damaged = (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError)
     try:
         with zipfile.ZipFile(path):  # so that a lone .npy array is refused too
             pass
@@ -492,7 +425,7 @@ def _read(path: str | Path) -> dict[str, np.ndarray]:
             return {name: file[name] for name in file.files}
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such file.") from error
-    except damaged as error:
+    except Exception as error:  # damaged bytes fail in many ways: BadZipFile, zlib.error, TokenError, …
         raise InputError(f"{path} is damaged or not a saved FFJORD estimator ({error}).") from error
 
 

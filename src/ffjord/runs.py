@@ -7,6 +7,7 @@ checkpoints/     training states (Orbax)
 damaged/         checkpoints that could not be read, if there were any
 weights.npz      the best model so far
 results.json     what `ffjord evaluate` found
+columns.json     of a table that `ffjord fit` learnt: names, mean and scale of its columns
 """
 
 import contextlib
@@ -19,11 +20,14 @@ import shutil
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ffjord.errors import InputError
 from ffjord.experiments.config import Experiment
 from ffjord.files import write_json as write_json
+
+if TYPE_CHECKING:
+    from ffjord.table.layout import Layout
 
 _LIBRARIES = ("ffjord", "jax", "jaxlib", "equinox", "diffrax", "optax", "orbax-checkpoint", "numpy")
 
@@ -37,23 +41,18 @@ class Run:
     @classmethod
     def create(cls, path: Path, experiment: Experiment) -> "Run":
         """Makes a new run directory; refuses one that exists and is not empty."""
-        held = InputError(
-            f"{path} already holds a run. Go on with it: `ffjord resume {path}`; or choose another place: --out DIR."
-        )
-        if (path / "config.json").exists():
-            raise held
-        if path.exists() and (not path.is_dir() or any(not _left_over(file) for file in path.iterdir())):
-            raise InputError(f"{path} exists and is not empty; choose another place: --out DIR.")
+        check_new(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             experiment = _with_own_picture(path, experiment)
+            _write_columns(path, experiment)
             write_json(path / "versions.json", _versions())
             draft = path / f".config.{os.getpid()}"
             write_json(draft, experiment.to_dict())
             os.link(draft, path / "config.json")  # of two programs that come this far, one fails here
             draft.unlink()
         except FileExistsError as error:
-            raise held from error
+            raise _held(path) from error
         except OSError as error:
             raise InputError(
                 f"{path} cannot be written ({error.strerror}); choose another place: --out DIR."
@@ -123,6 +122,19 @@ class Run:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
+    def layout(self) -> "Layout | None":
+        """The columns of the table that the run was fitted to; None of an experiment."""
+        from ffjord.table.layout import Layout
+
+        return Layout.read(self.path) if self.experiment.file.path else None
+
+    def with_data_dir(self, data_dir: Path | None) -> "Run":
+        """The run with its data looked for in another directory, if one is given; what it has stored stays as it is."""
+        if data_dir is None:
+            return self
+        data = dataclasses.replace(self.experiment.data, data_dir=str(data_dir))
+        return Run(self.path, dataclasses.replace(self.experiment, data=data))
+
     def source(self):
         """The data of the run."""
         from ffjord.experiments.build import build_source
@@ -140,6 +152,20 @@ class Run:
                 f"Go on training with `ffjord resume {self.path}`."
             )
         return load_arrays(self.weights, build_flow(self.experiment, self.source()))
+
+
+def check_new(path: Path) -> None:
+    """Refuses a place where a run, or anything else, is already."""
+    if (path / "config.json").exists():
+        raise _held(path)
+    if path.exists() and (not path.is_dir() or any(not _left_over(file) for file in path.iterdir())):
+        raise InputError(f"{path} exists and is not empty; choose another place: --out DIR.")
+
+
+def _held(path: Path) -> InputError:
+    return InputError(
+        f"{path} already holds a run. Go on with it: `ffjord resume {path}`; or choose another place: --out DIR."
+    )
 
 
 def load_pretrained(name: str):
@@ -171,7 +197,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
 def _left_over(file: Path) -> bool:
     """Whether a file is what a program that died while making a run left behind."""
-    return file.name.startswith(".") or file.name == "versions.json" or file.stem == "image"
+    return file.name.startswith(".") or file.name in ("versions.json", "columns.json") or file.stem == "image"
 
 
 def _with_own_picture(path: Path, experiment: Experiment) -> Experiment:
@@ -181,6 +207,14 @@ def _with_own_picture(path: Path, experiment: Experiment) -> Experiment:
     image = Path(experiment.data.image)
     copy = shutil.copyfile(image, path / f"image{image.suffix.lower()}")
     return dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, image=copy.name))
+
+
+def _write_columns(path: Path, experiment: Experiment) -> None:
+    """Writes what the columns of a fitted table are, so that its model can be used without it."""
+    if experiment.file.path:
+        from ffjord.table.rows import prepared
+
+        prepared(experiment.file, experiment.seed).layout.write(path)
 
 
 def _versions() -> dict[str, Any]:

@@ -28,26 +28,40 @@ class Scores(NamedTuple):
 class Moments:
     """Mean and standard error of numbers that come in blocks, in float64 and without keeping them.
 
-    With count n, mean m and M = Σ (x_i - m)² of what came before, a block (n', m', M') changes them by
+    With weights w (1 if not given), W = Σ w_i and m = Σ w_i x_i / W, the standard error is that of a ratio,
 
-        M += M' + (m' - m)² n n' / (n + n'),   m = (n m + n' m') / (n + n')          (Chan, Golub and LeVeque, 1979)
+        √(n / (n - 1) Σ w_i² (x_i - m)²) / W.
+
+    The sums B = Σ w_i², A = Σ w_i² (x_i - m) and M = Σ w_i² (x_i - m)² follow a mean that moves by d:
+
+        M ← M - 2 d A + d² B,   A ← A - d B              (after Chan, Golub and LeVeque, 1979)
     """
 
     def __init__(self):
-        self.count, self.mean, self._squares = 0, 0.0, 0.0
+        self.count, self.mean, self._weight = 0, 0.0, 0.0
+        self._sums = np.zeros(3)  # B, A, M
 
-    def add(self, values: np.ndarray) -> None:
+    def add(self, values: np.ndarray, weights: np.ndarray | None = None) -> None:
+        w = np.ones(len(values)) if weights is None else np.asarray(weights, np.float64)
         with np.errstate(invalid="ignore"):  # log 0 = -inf makes the mean -inf and the error NaN
-            mean = np.mean(values, dtype=np.float64)
-            weight = len(values) / (self.count + len(values))
-            self._squares += float(np.sum((values - mean) ** 2) + (mean - self.mean) ** 2 * self.count * weight)
-            self.mean = float((1 - weight) * self.mean + weight * mean)
+            mean, part = np.average(np.asarray(values, np.float64), weights=w), w.sum()
+            powers = np.stack([np.ones(len(values)), values - mean, (values - mean) ** 2])
+            share = part / (self._weight + part)
+            moved = float((1 - share) * self.mean + share * mean)
+            self._sums = _moved(self._sums, moved - self.mean) + _moved(powers @ w**2, moved - mean)
+        self.mean, self._weight = moved, self._weight + part
         self.count += len(values)
 
     @property
     def standard_error(self) -> float:
-        """√(M / (n - 1) / n), for n ≥ 2."""
-        return float(np.sqrt(self._squares / (self.count - 1) / self.count))
+        """The equation above, for n ≥ 2."""
+        return float(np.sqrt(self.count / (self.count - 1) * self._sums[2]) / self._weight)
+
+
+def _moved(sums: np.ndarray, d: float) -> np.ndarray:
+    """The sums B, A, M about a mean that is larger by d."""
+    b, a, m = sums
+    return np.array([b, a - d * b, m - 2 * d * a + d**2 * b])
 
 
 def score(

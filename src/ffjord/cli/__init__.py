@@ -11,11 +11,15 @@ from ffjord.errors import Answer
 COMMANDS = {
     "list": "every experiment, with its data, model and the paper's number",
     "train": "train an experiment into a run directory",
+    "fit": "learn the density of a table: .csv, .npy, .npz or .parquet",
     "resume": "go on with a run where it stopped",
     "evaluate": "test likelihood of a run, exact and with its standard error",
+    "check": "can the numbers of a run be trusted? Verdicts, and samples against data",
     "sample": "draw samples: .npy, .csv or a picture",
     "score": "log-densities of the points in a file",
     "plot": "figure and animation of a 1-D or 2-D flow",
+    "data": "the paper's tables: what is there, get one, check one",
+    "search": "look for the best architecture of an experiment",
     "reproduce": "make a study again: fewer-evaluations",
 }
 
@@ -33,6 +37,7 @@ examples:
   ffjord plot runs/toy/pinwheel        what does it look like?
   ffjord sample runs/toy/pinwheel -n 1000 --out points.csv
   ffjord score pretrained/toy-8gaussians points.csv --out scores.csv
+  ffjord fit wine.csv                  learn your own table, into runs/fit/wine
 
 `ffjord COMMAND --help` tells the options of a command.
 FFJORD_CACHE=off turns the cache of compiled programs off; FFJORD_CACHE=DIR moves it."""

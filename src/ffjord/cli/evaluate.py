@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ffjord.cli import comparison
 from ffjord.cli.common import Cluster, RunPath, new_file, parse, print_table
 from ffjord.errors import InputError
 from ffjord.progress import rows_bar
@@ -32,6 +33,8 @@ class Arguments:
     within: float | None = None
     """Also look for the fewest evaluations in fixed steps (of dopri5, rk4 or bosh3) that keep the likelihood of the
     validation points within so many nats."""
+    data_dir: Path | None = None
+    """Directory of the data's files, in place of the one that the run was trained with."""
     out: Path | None = None
     """Where to write the results; results.json in the run if not given."""
     overwrite: bool = False
@@ -51,13 +54,18 @@ def main(argv: Sequence[str]) -> int:
 
     given.cluster.join()
     compilation.enable_cache()
-    run = Run.open(given.run)
+    run = Run.open(given.run).with_data_dir(given.data_dir)
     with devices.together():
         results = evaluate(run, given.limit, given.within)
     if not devices.is_writer():
         return 0
-    print_table(_shown(run, results), title=f"{run.experiment.name} ({given.run})")
-    return _write(given.out or run.results, results, required=given.out is not None)
+    return show_and_write(run, results, given.out)
+
+
+def show_and_write(run: Run, results: dict[str, Any], out: Path | None = None) -> int:
+    """Shows what `evaluate` found, and writes it: into the run, if no other file is named."""
+    print_table(_shown(run, results), title=f"{run.experiment.name} ({run.path})")
+    return _write(out or run.results, results, required=out is not None)
 
 
 def _write(path: Path, results: dict[str, Any], *, required: bool) -> int:
@@ -77,19 +85,22 @@ def _write(path: Path, results: dict[str, Any], *, required: bool) -> int:
 def evaluate(run: Run, limit: int | None = None, within: float | None = None) -> dict[str, Any]:
     """Negative log-likelihood of test points under the best model, with its standard error and the solver's report.
 
-    With `within`, also that of the fewest fixed steps which keep it within so many nats on the validation points.
+    That of a fitted table is in the table's own units, beside those of simpler densities on the same rows. With
+    `within`, also that of the fewest fixed steps which keep it within so many nats on the validation points.
     """
     import jax
+    import numpy as np
 
     from ffjord.parameters import count_parameters
 
-    flow, source = run.flow(), run.source()
+    flow, source, layout = run.flow(), run.source(), run.layout()
+    shift = 0.0 if layout is None else layout.log_scale
     key, solve = jax.random.key(run.experiment.seed), run.experiment.solve
     fixed = None if within is None else _fewest_steps(flow, source.validation(), within, key)
-    began = time.perf_counter()
+    began, kept = time.perf_counter(), [] if layout is not None else None
     results = {
         "experiment": run.experiment.name,
-        **_scored(flow, source, limit, key),
+        **_scored(flow, source, limit, key, shift, kept),
         "divergence": _divergence(flow),
         "method": solve.method,
         "rtol": solve.test_rtol,
@@ -98,29 +109,40 @@ def evaluate(run: Run, limit: int | None = None, within: float | None = None) ->
         "seed": run.experiment.seed,
         "seconds": round(time.perf_counter() - began, 2),
     }
+    if kept is not None:
+        results["yardsticks"] = comparison.compare(run, np.concatenate(kept), shift)
     if fixed is not None:
-        of_validation = {"validation_nll": fixed.nll, "validation_nll_adaptive": fixed.adaptive_nll}
-        scored = _scored(fixed.flow, source, limit, key)
+        of_validation = {"validation_nll": fixed.nll + shift, "validation_nll_adaptive": fixed.adaptive_nll + shift}
+        scored = _scored(fixed.flow, source, limit, key, shift)
         how = {"within": within, "method": fixed.method, "steps": list(fixed.steps)}
         results["fixed_steps"] = how | scored | of_validation
     return results
 
 
-def _scored(flow: Any, source: Any, limit: int | None, key: Any) -> dict[str, Any]:
-    """What the test points say of a flow."""
+def _scored(
+    flow: Any, source: Any, limit: int | None, key: Any, shift: float, kept: list | None = None
+) -> dict[str, Any]:
+    """What the test points say of a flow, whose units add `shift` to the negative log-likelihood.
+
+    All log-densities are added to the list `kept`, if there is one.
+    """
     import numpy as np
 
     from ffjord.scoring import Moments, score_blocks
 
     n = source.num_test if limit is None else min(limit, source.num_test)
     log_prob, costs = Moments(), []
+    blocks, conditions, weights = _test_rows(source, limit)
     with rows_bar("scoring") as progress:
-        for scores in score_blocks(flow, source.test_blocks(limit), n, progress=progress, key=key):
-            log_prob.add(scores.log_prob)
+        for scores in score_blocks(flow, blocks, n, conditions=conditions, progress=progress, key=key):
+            done = log_prob.count
+            log_prob.add(scores.log_prob, None if weights is None else weights[done : done + len(scores.log_prob)])
             costs.append(scores[1:])
+            if kept is not None:
+                kept.append(scores.log_prob)
     nfe, accepted, rejected = np.mean(costs, axis=0).tolist()
     return {
-        "test_nll": -log_prob.mean,
+        "test_nll": shift - log_prob.mean,
         "test_nll_stderr": log_prob.standard_error,
         "points": log_prob.count,
         "nfe": nfe,
@@ -129,11 +151,23 @@ def _scored(flow: Any, source: Any, limit: int | None, key: Any) -> dict[str, An
     }
 
 
-def _fewest_steps(flow: Any, x: Any, within: float, key: Any) -> Any:
+def _test_rows(source: Any, limit: int | None) -> tuple[Any, Any, Any]:
+    """Test points and their conditions in blocks, and all their weights. Rows that have such are in memory anyway."""
+    from ffjord.data.source import Held
+
+    if not isinstance(source.validation(), Held):
+        return source.test_blocks(limit), None, None
+    held = source.test(limit)
+    return [held.x], None if held.condition is None else [held.condition], held.weight
+
+
+def _fewest_steps(flow: Any, validation: Any, within: float, key: Any) -> Any:
+    from ffjord.data.source import Held
     from ffjord.fixed_steps import fewest_steps
 
+    rows = Held.of(validation)
     try:
-        return fewest_steps(flow, x, within=within, method=_METHODS, key=key)
+        return fewest_steps(flow, rows.x, conditions=rows.condition, within=within, method=_METHODS, key=key)
     except ValueError as error:
         raise InputError(f"--within {within:g}: {error}") from error
 
@@ -154,8 +188,10 @@ def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
         "NFE": f"{results['nfe']:.0f}",
         "steps": f"{results['accepted_steps']:.1f} accepted, {results['rejected_steps']:.1f} rejected",
         "parameters": f"{results['parameters']:,}",
-        "in the paper": run.experiment.paper,
     }
+    if run.experiment.paper:
+        shown["in the paper"] = run.experiment.paper
+    shown |= {name: comparison.shown(found) for name, found in results.get("yardsticks", {}).items()}
     if fixed := results.get("fixed_steps"):
         steps = " + ".join(map(str, fixed["steps"]))
         shown["fixed steps"] = f"{steps} of {fixed['method']}, NFE {fixed['nfe']:.0f}, test NLL {_nll(fixed)}"

@@ -39,14 +39,18 @@ def draw(run: Run, *, frames: int, seed: int):
     import jax
 
     from ffjord.arrays import atomic_file
+    from ffjord.data.source import Held
     from ffjord.report import animate, figure
 
-    flow, data, key = run.flow(), run.source().test(20_000), jax.random.key(seed)
+    if run.experiment.file.condition_on:
+        raise InputError(f"{run.path}: a density given conditions has no single picture; use `ffjord sample` instead.")
+    flow, data, key = run.flow(), Held.of(run.source().test(20_000)).x, jax.random.key(seed)
     if flow.event_shape not in ((1,), (2,)):
         raise InputError(f"{run.path}: only flows in one or two dimensions can be drawn; this has {flow.event_shape}.")
     path = run.path / "figure.png"
+    title = run.experiment.name + (" (standardised columns)" if run.experiment.file.path else "")
     with atomic_file(path) as file:
-        figure(flow, data, key=key, title=run.experiment.name).savefig(file, format="png", dpi=150)
+        figure(flow, data, key=key, title=title).savefig(file, format="png", dpi=150)
     yield path
     if frames:
         with rows_bar("drawing frames") as progress:

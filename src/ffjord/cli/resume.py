@@ -32,6 +32,8 @@ class Arguments:
     matching: MatchingConfig
     regularization: RegularizationConfig
     cluster: Cluster
+    data_dir: Path | None = None
+    """Directory of the data's files, in place of the one that the run was trained with so far."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,7 +44,8 @@ def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "resume", _EXAMPLES, default)
     if run is None:
         raise InputError("name the run directory first: `ffjord resume runs/toy/pinwheel`.")
-    experiment = dataclasses.replace(run.experiment, **{name: getattr(given, name) for name in _SETTINGS})
+    looking = run.with_data_dir(given.data_dir).experiment
+    experiment = dataclasses.replace(looking, **{name: getattr(given, name) for name in _SETTINGS})
     from ffjord import compilation
 
     given.cluster.join()

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -13,22 +13,32 @@ from ffjord.errors import InputError
 from ffjord.progress import rows_bar
 from ffjord.runs import Run
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ffjord.table.layout import Layout
+
 _EXAMPLES = """\
   ffjord sample runs/toy/pinwheel -n 1000 --out points.csv
-  ffjord sample pretrained/toy-8gaussians -n 20000 --out picture.png"""
+  ffjord sample pretrained/toy-8gaussians -n 20000 --out picture.png
+  ffjord sample runs/fit/houses -n 1000 --given area=80 rooms=3 --out prices.csv
+  ffjord sample runs/fit/houses --given houses.csv --out prices.csv"""
 
 _IN_A_PICTURE = 10_000_000
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Draws samples from a trained flow."""
+    """Draws samples from a trained flow; of a fitted table, in its own columns and units."""
 
     run: RunPath
     out: Path
     """File to write: .npy, .csv, or .png for a picture."""
-    number: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 1000
-    """How many samples."""
+    number: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None
+    """How many samples; as many as --given has rows, or else 1000, if not given."""
+    given: tuple[str, ...] = ()
+    """What a density that was fitted with --condition-on is given: NAME=VALUE for each of these columns, or a file
+    with a row for each sample. Their columns are written beside those of the samples."""
     seed: int = 0
     """Seed of the samples."""
     overwrite: bool = False
@@ -37,18 +47,43 @@ class Arguments:
 
 def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "sample", _EXAMPLES)
-    if given.number < 1:
+    if given.number is not None and given.number < 1:
         raise InputError(f"-n must be at least 1; got {given.number}.")
     path = new_file(given.out, (".npy", ".csv", ".png"), overwrite=given.overwrite)
     check_seed(given.seed)
-    _check_room(path, given.number)
+    run = Run.open(given.run)
+    layout = run.layout()
+    conditions = _conditions(layout, given.given)
+    n = _number(given.number, conditions)
+    _check_room(path, n)
     from ffjord import compilation
 
-    run = Run.open(given.run)
     compilation.enable_cache()
-    _sample(run, given.number, given.seed, path)
-    print(f"{given.number} samples written to {path}")
+    _sample(run, layout, conditions, n, given.seed, path)
+    print(f"{n} samples written to {path}")
     return 0
+
+
+def _conditions(layout: "Layout | None", words: tuple[str, ...]) -> "np.ndarray | None":
+    """The rows of conditions that a user gave, in their own units; None for a density without conditions."""
+    names = () if layout is None else layout.given.names
+    if not names or layout is None:
+        if words:
+            raise InputError("--given was given, but the run's density has no conditions; leave it out.")
+        return None
+    from ffjord.table.given import conditions
+
+    return conditions(layout, words)
+
+
+def _number(number: int | None, conditions: "np.ndarray | None") -> int:
+    """How many samples to draw: one for each row of conditions, or any number if there is but one row."""
+    rows = 1 if conditions is None else len(conditions)
+    if number is None:
+        return rows if rows > 1 else 1000
+    if rows not in (1, number):
+        raise InputError(f"-n {number}: --given has {rows} rows; it must have one for all samples, or one for each.")
+    return number
 
 
 def _check_room(path: Path, n: int) -> None:
@@ -60,7 +95,7 @@ def _check_room(path: Path, n: int) -> None:
         raise InputError(f"-n {n}: the samples need more than the {free / 1e9:.1f} GB that are free in {path.parent}.")
 
 
-def _sample(run: Run, n: int, seed: int, path: Path) -> None:
+def _sample(run: Run, layout: "Layout | None", conditions: "np.ndarray | None", n: int, seed: int, path: Path) -> None:
     import jax
     import numpy as np
 
@@ -70,12 +105,28 @@ def _sample(run: Run, n: int, seed: int, path: Path) -> None:
     from ffjord.scoring import sample_blocks
 
     flow = run.flow()
+    (dim,) = flow.event_shape
+    names, dtype, given, restored = [f"x{i + 1}" for i in range(dim)], flow.dtype, None, lambda blocks: blocks
+    if layout is not None:
+        rows = None if conditions is None else np.broadcast_to(conditions, (n, conditions.shape[1]))
+        given = None if rows is None else layout.given.standardized(rows)
+        names, dtype = [*layout.data.names, *layout.given.names], np.dtype(np.float64)
+        restored = lambda blocks: _restored(layout, rows, blocks)
     with rows_bar("drawing") as progress:
-        blocks = sample_blocks(flow, n, progress=progress, key=jax.random.key(seed))
+        blocks = restored(sample_blocks(flow, n, conditions=given, progress=progress, key=jax.random.key(seed)))
         if path.suffix.lower() == ".png":
             with atomic_file(path) as file:
-                picture_of_samples(np.concatenate([*blocks])).savefig(file, format="png")
+                picture_of_samples(np.concatenate([*blocks])[:, :dim]).savefig(file, format="png")
         else:
-            (dim,) = flow.event_shape
-            names = [f"x{i + 1}" for i in range(dim)]
-            write_rows(path, blocks, names=names, shape=(n, dim), dtype=flow.dtype)
+            write_rows(path, blocks, names=names, shape=(n, len(names)), dtype=dtype)
+
+
+def _restored(layout: "Layout", conditions: "np.ndarray | None", blocks: Any) -> Any:
+    """Samples in the table's units, with their conditions beside them."""
+    import numpy as np
+
+    done = 0
+    for block in blocks:
+        rows = layout.restored(block.astype(np.float64))
+        yield rows if conditions is None else np.concatenate([rows, conditions[done : done + len(rows)]], axis=1)
+        done += len(rows)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -10,9 +11,13 @@ from ffjord.cli.common import Cluster, RunPath, new_file, parse
 from ffjord.progress import rows_bar
 from ffjord.runs import Run
 
+if TYPE_CHECKING:
+    from ffjord.table.layout import Layout
+
 _EXAMPLES = """\
   ffjord score runs/toy/pinwheel points.csv --out scores.csv
-  ffjord score pretrained/toy-8gaussians points.npy --out scores.npy"""
+  ffjord score pretrained/toy-8gaussians points.npy --out scores.npy
+  ffjord score runs/fit/wine more.csv --out scores.csv"""
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,8 @@ class Arguments:
 
     run: RunPath
     points: tyro.conf.Positional[Path]
-    """File of points: .csv (a header line is allowed) or .npy."""
+    """File of points: .csv (a header line is allowed) or .npy. Of a run that `ffjord fit` made, any table that it
+    reads, with the same columns by name, or by position if they have no names."""
     out: Path
     """File to write: .csv or .npy."""
     overwrite: bool = False
@@ -37,8 +43,10 @@ def main(argv: Sequence[str]) -> int:
 
     given.cluster.join()
     compilation.enable_cache()
+    layout = run.layout()
     with devices.together():
-        print(f"{_score(run, given.points, path)} log-densities written to {path}")
+        rows = _score(run, given.points, path) if layout is None else _score_table(run, layout, given.points, path)
+        print(f"{rows} log-densities written to {path}")
     return 0
 
 
@@ -59,3 +67,28 @@ def _score(run: Run, points: Path, out: Path) -> int:
             return sum(map(len, log_prob))
         write_rows(out, log_prob, names=["log_prob"], shape=(len(file),), dtype=flow.dtype)
     return len(file)
+
+
+def _score_table(run: Run, layout: "Layout", points: Path, out: Path) -> int:
+    """Log-densities in the units of the table that a run was fitted to. Whole numbers that it dequantised get noise."""
+    import jax
+    import numpy as np
+
+    from ffjord import devices
+    from ffjord.data.points import write_rows
+    from ffjord.scoring import score
+    from ffjord.table import open_table
+    from ffjord.table.choose import read_numbers
+
+    table = open_table(points)
+    columns, given = layout.find(table)
+    rows, _ = read_numbers(table, [*columns, *given])
+    x = layout.spread(rows[:, : len(columns)], np.random.default_rng(run.experiment.seed))
+    conditions = layout.given.standardized(rows[:, len(columns) :]) if given else None
+    with rows_bar("scoring") as progress:
+        key, z = jax.random.key(run.experiment.seed), layout.data.standardized(x)
+        scores = score(run.flow(), z, conditions=conditions, progress=progress, key=key)
+    log_prob = scores.log_prob.astype(np.float64) - layout.log_scale
+    if devices.is_writer():
+        write_rows(out, [log_prob], names=["log_prob"], shape=log_prob.shape, dtype=np.float64)
+    return len(log_prob)

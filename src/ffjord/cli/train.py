@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -82,16 +83,30 @@ def start(path: Path, experiment: Experiment, cluster: Cluster) -> int:
 
 def train_and_tell(run: Run, experiment: Experiment | None = None) -> int:
     """Trains a run, if wanted with other settings from here on, with a display; shared by `train` and `resume`."""
+    train_with_display(run, experiment or run.experiment)
+    drawn = "" if run.experiment.file.path else f"; ffjord plot {run.path}"
+    print(f"next: ffjord evaluate {run.path}{drawn}")
+    return 0
+
+
+def train_with_display(run: Run, experiment: Experiment) -> None:
+    """Trains a run and says how it went. The losses of a fitted table are shown in its own units."""
     from ffjord.training.run import train_run
 
-    experiment = experiment or run.experiment
-    source = Run(run.path, experiment).source()
+    source, layout = Run(run.path, experiment).source(), run.layout()
+    shift = 0.0 if layout is None else layout.log_scale
     with TrainingDisplay(experiment.train.steps) as display:
-        state = train_run(run, source, show=display, tell=display.tell, experiment=experiment)
-    seconds = float(state.seconds)
-    print(f"best validation loss {float(state.best_loss):.4f} nats, {int(state.step)} steps in {seconds:.0f} s")
-    print(f"next: ffjord evaluate {run.path}; ffjord plot {run.path}")
-    return 0
+        show = lambda row: display(_in_units(row, shift, experiment.train))
+        state = train_run(run, source, show=show, tell=display.tell, experiment=experiment)
+    loss, seconds = float(state.best_loss) + shift, float(state.seconds)
+    print(f"best validation loss {loss:.4f} nats, {int(state.step)} steps in {seconds:.0f} s")
+
+
+def _in_units(row: dict[str, Any], shift: float, config: TrainConfig) -> dict[str, Any]:
+    """A row of metrics in the data's units. The loss of flow matching is no likelihood, and has none."""
+    matching = config.steps if config.objective == "flow-matching" else config.warm_start
+    names = ["best", *(["loss"] if row["step"] > matching else [])]
+    return row | {name: row[name] + shift for name in names if name in row}
 
 
 def _experiment(argv: Sequence[str]) -> Experiment:
@@ -106,6 +121,7 @@ def _experiment(argv: Sequence[str]) -> Experiment:
 def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
     """Builds data and model once, so that a wrong setting is named before anything is written."""
     from ffjord import devices
+    from ffjord.data.sets import SETS
     from ffjord.experiments.build import build_flow, build_objective, build_source
     from ffjord.matching import check_matching
     from ffjord.training.loop import check
@@ -119,6 +135,8 @@ def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
         if experiment.train.objective == "flow-matching" or experiment.train.warm_start:
             check_matching(flow)
         _trace(flow, source)
+        if experiment.data.name in SETS:
+            source.batches(0, 1)  # reads the set, so that a missing file is named
     except InputError:
         raise
     except ValueError as error:
@@ -130,5 +148,7 @@ def _trace(flow, source) -> None:
     import equinox as eqx
     import jax
 
-    shape = jax.ShapeDtypeStruct((2, *source.event_shape), flow.dtype)
-    eqx.filter_eval_shape(lambda x: flow.bijection.inverse(x, train=True, key=jax.random.key(0)).value, shape)
+    abstract = lambda shape: jax.ShapeDtypeStruct((2, *shape), flow.dtype)
+    given = None if flow.condition_shape is None else abstract(flow.condition_shape)
+    run = lambda x, c: flow.bijection.inverse(x, condition=c, train=True, key=jax.random.key(0)).value
+    eqx.filter_eval_shape(run, abstract(source.event_shape), given)

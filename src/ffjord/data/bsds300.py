@@ -16,12 +16,13 @@ from PIL import Image, UnidentifiedImageError
 from ffjord.data.split import Split
 from ffjord.errors import InputError
 
-ROWS = Split(1_000_000, 50_000, 250_000)  # pyright: ignore[reportArgumentType]
+ROWS = (1_000_000, 50_000, 250_000)
+"""Of training, validation and test patches."""
 _SIDE = 8
 _HELD_OUT = 20
 
 
-def from_images(folder: Path, rows: tuple[int, int, int] = tuple(ROWS)) -> Split:
+def from_images(folder: Path, rows: tuple[int, int, int] = ROWS) -> Split:
     """Patches of the images in `folder`/train and `folder`/test; `rows`: how many of each part."""
     train, test = (sorted((folder / name).glob("*.jpg")) for name in ("train", "test"))
     if len(train) <= _HELD_OUT or not test:
@@ -36,7 +37,7 @@ def from_images(folder: Path, rows: tuple[int, int, int] = tuple(ROWS)) -> Split
 def from_maf(path: Path) -> Split:
     """MAF's BSDS300.hdf5, with the arrays train, validation and test."""
     try:
-        import h5py
+        import h5py  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise InputError(f"{path} needs the library h5py: pip install h5py.") from error
     try:
@@ -49,7 +50,7 @@ def from_maf(path: Path) -> Split:
 def patches(files: list[Path], n: int, seed: int) -> np.ndarray:
     """n patches, in random order, of shape (n, 63)."""
     rng = np.random.default_rng([300, seed])
-    counts = np.bincount(rng.integers(len(files), size=n), minlength=len(files))
+    counts = np.bincount(rng.integers(len(files), size=n), minlength=len(files)).tolist()
     rows = np.concatenate([_of_image(file, count, rng) for file, count in zip(files, counts, strict=True)])
     return rows[rng.permutation(n)]
 
@@ -60,6 +61,8 @@ def _of_image(file: Path, n: int, rng: np.random.Generator) -> np.ndarray:
             grey = np.asarray(image.convert("L"), np.float32)
     except (UnidentifiedImageError, OSError) as error:
         raise InputError(f"{file} is not a picture that can be read ({error}).") from error
+    if min(grey.shape) < _SIDE:
+        raise InputError(f"{file} has {grey.shape[0]} × {grey.shape[1]} pixels; a patch needs {_SIDE} × {_SIDE}.")
     windows = np.lib.stride_tricks.sliding_window_view(grey, (_SIDE, _SIDE))
     rows = rng.integers(windows.shape[0], size=n)
     columns = rng.integers(windows.shape[1], size=n)

@@ -138,10 +138,16 @@ def write_rows(
             for block in blocks:
                 file.write(np.ascontiguousarray(block, dtype).tobytes())
         else:
-            file.write((",".join(names) + "\n").encode())
-            line = ",".join(["%.9g"] * len(names)) + "\n"
+            file.write((",".join(map(_quoted, names)) + "\n").encode())
+            line = ",".join([f"%.{15 if np.dtype(dtype) == np.float64 else 9}g"] * len(names)) + "\n"
             for block in blocks:
                 file.write((line * len(block) % tuple(block.ravel().tolist())).encode())
+
+
+def _quoted(name: str) -> str:
+    """A name as a cell of a .csv file: in quotes if it has a comma, a quote or a line's end in it."""
+    special = any(mark in name for mark in ',"\r\n') or name != name.strip()
+    return '"' + name.replace('"', '""') + '"' if special else name
 
 
 def _without_header(lines: list[str]) -> bool:

@@ -6,12 +6,12 @@ rounded (0.001 kW, 0.01 V, 1 Wh); the minute is not. The last tenth is for testi
 validation. Columns are standardised over training and validation rows.
 """
 
-import io
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
+from ffjord.data.lines import first_line, opened, read_rows
+from ffjord.data.npy import read_npy
 from ffjord.data.split import Split, from_the_end, standardized
 from ffjord.errors import InputError
 
@@ -26,22 +26,16 @@ _KEPT = [0, 2, 4, 5, 6, 7]
 
 def from_publisher(path: Path) -> Split:
     """The zip archive of the UCI repository, or the text file in it."""
-    if path.suffix == ".txt":
-        with path.open("rb") as file:
-            return prepared(_numbers(file, path))
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(_TEXT) as file:
-            return prepared(_numbers(file, path))
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise InputError(f"{path} is not the publisher's archive ({error}); download it again.") from error
+    with opened(path, _TEXT) as file:
+        header = first_line(file)
+        if header != _HEADER:
+            raise InputError(f"{path}: the first line must be {_HEADER!r}; got {header[:80]!r}.")
+        return prepared(read_rows(file, path, _parsed))
 
 
 def from_maf(path: Path) -> Split:
     """MAF's data.npy: the eight numbers of every row, not yet shuffled."""
-    rows = np.load(path, allow_pickle=False)
-    if rows.ndim != 2 or rows.shape[1] != 8:
-        raise InputError(f"{path} must hold rows of 8 numbers; it holds an array of shape {rows.shape}.")
-    return prepared(rows)
+    return prepared(read_npy(path, columns=8))
 
 
 def prepared(rows: np.ndarray) -> Split:
@@ -57,25 +51,9 @@ def prepared(rows: np.ndarray) -> Split:
     return standardized(split, np.concatenate([split.train, split.validation]))
 
 
-def _numbers(file: io.BufferedIOBase | zipfile.ZipExtFile, path: Path) -> np.ndarray:
-    """The rows without a missing value: seven numbers and the minute of the day."""
-    header = file.readline().decode("ascii", "replace").strip()
-    if header != _HEADER:
-        raise InputError(f"{path}: the first line must be {_HEADER!r}; got {header[:80]!r}.")
-    blocks, line = [], 2
-    while lines := file.readlines(2**24):
-        whole = [text for text in lines if b"?" not in text]
-        try:
-            blocks.append(_parsed(whole))
-        except ValueError as error:
-            raise InputError(f"{path}, after line {line - 1}: {error}") from error
-        line += len(lines)
-    if not sum(map(len, blocks)):
-        raise InputError(f"{path} has no rows without a missing value.")
-    return np.concatenate(blocks)
-
-
 def _parsed(lines: list[bytes]) -> np.ndarray:
+    """The rows without a missing value: seven numbers and the minute of the day."""
+    lines = [line for line in lines if b"?" not in line and line.strip()]
     if not lines:
         return np.empty((0, 8))
     minutes = lambda text: 60.0 * int(text[:2]) + int(text[3:5])

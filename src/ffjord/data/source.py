@@ -98,13 +98,24 @@ class FreshSamples:
 
 
 class LateRows:
-    """`Rows` that are read when they are first needed: a trained model can be used where its data are not."""
+    """Rows that are read when they are first needed: a trained model can be used where its data are not.
 
-    def __init__(self, event_shape: tuple[int, ...], read: Callable[[], "Rows"], *, condition_size: int = 0):
+    `num_test`: how many test rows there are, where that is known before they are read.
+    """
+
+    def __init__(
+        self,
+        event_shape: tuple[int, ...],
+        read: Callable[[], Source],
+        *,
+        condition_size: int = 0,
+        num_test: int | None = None,
+    ):
         self._event_shape, self._read, self.condition_size = event_shape, read, condition_size
+        self._num_test = num_test
 
     @functools.cached_property
-    def rows(self) -> "Rows":
+    def rows(self) -> Source:
         return self._read()
 
     @property
@@ -125,7 +136,7 @@ class LateRows:
 
     @property
     def num_test(self) -> int:
-        return self.rows.num_test
+        return self.rows.num_test if self._num_test is None else self._num_test
 
 
 class Rows:

@@ -20,7 +20,12 @@ def from_the_end(rows: np.ndarray) -> Split:
     return Split(rest[:first], rest[first:], rows[len(rest) :])
 
 
-def standardized(split: Split, by: np.ndarray) -> Split:
+def standardized(split: Split, by: np.ndarray, *, ddof: int = 0) -> Split:
     """Every column less its mean, divided by its deviation, both over the rows of `by`."""
-    mean, scale = by.mean(axis=0), by.std(axis=0)
+    mean, scale = by.mean(axis=0), by.std(axis=0, ddof=ddof)
     return Split(*(((part - mean) / scale).astype(np.float32) for part in split))
+
+
+def varied(rows: np.ndarray) -> np.ndarray:
+    """Which columns have a smallest value that occurs at most 5 times: the others are not continuous."""
+    return (rows == rows.min(axis=0)).sum(axis=0) <= 5

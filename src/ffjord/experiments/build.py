@@ -5,7 +5,8 @@ from pathlib import Path
 import jax
 
 from ffjord.data import TABLES, TOYS, FreshSamples, LateRows, Picture, Rows, Source
-from ffjord.data.sets import SETS, load
+from ffjord.data.held_out import HeldOut
+from ffjord.data.sets import SETS, found_forms, load
 from ffjord.errors import InputError
 from ffjord.experiments.config import Experiment, MatchingConfig, RegularizationConfig, SolveConfig, TrainConfig
 from ffjord.flow import Flow
@@ -16,13 +17,17 @@ from ffjord.objectives import Likelihood, Objective, Staged, Tightening
 
 def build_source(experiment: Experiment, *, folder: Path | None = None) -> Source:
     """The data of an experiment; files it names are looked for in `folder` (a run directory) if relative."""
-    data = experiment.data
+    data, file = experiment.data, experiment.file
+    if file.path:
+        read = lambda: _rows_of_file(experiment)
+        return LateRows((len(file.columns),), read, condition_size=len(file.condition_on))
     if data.name in TABLES:
         table = TABLES[data.name]()
         batch_size = min(experiment.train.batch_size, len(table.train))
         return Rows(*table[:3], batch_size=batch_size, seed=experiment.seed, jitter=table.jitter)
     if data.name in SETS:
-        return LateRows((SETS[data.name].dim,), lambda: _rows_of_set(experiment))
+        table = SETS[data.name]
+        return LateRows((table.dim,), lambda: _rows_of_set(experiment), num_test=table.rows[2])
     return FreshSamples(
         _draw(data.name, data.image, folder or Path()),
         batch_size=experiment.train.batch_size,
@@ -32,11 +37,23 @@ def build_source(experiment: Experiment, *, folder: Path | None = None) -> Sourc
     )
 
 
-def _rows_of_set(experiment: Experiment) -> Rows:
+def _rows_of_file(experiment: Experiment) -> Rows:
+    """The user's table that the experiment is about."""
+    from ffjord.table.rows import prepared, source
+
+    found = prepared(experiment.file, experiment.seed)
+    return source(found, batch_size=experiment.train.batch_size, seed=experiment.seed)
+
+
+def _rows_of_set(experiment: Experiment) -> Rows | HeldOut:
     """All training and test rows, and as many validation rows as are wanted."""
     data, train = experiment.data, experiment.train
     split = load(data.name, data.data_dir)
     validation = split.validation[: data.num_validation]
+    if not len(split.train):
+        _, test = next(found_forms(data.name, data.data_dir))
+        why = f"{data.name}: there are no rows to train on: {test.with_name('train.npy')} is missing."
+        return HeldOut(validation, split.test, why=f"{why} Without it a model can be tested only.")
     return Rows(split.train, validation, split.test, batch_size=train.batch_size, seed=experiment.seed)
 
 
@@ -44,7 +61,8 @@ def build_flow(experiment: Experiment, source: Source) -> Flow:
     """The untrained model of an experiment."""
     (dim,) = source.event_shape
     configs = (experiment.model, experiment.solve, experiment.regularization)
-    return ffjord(dim, *configs, key=jax.random.key(experiment.seed))
+    size = getattr(source, "condition_size", 0)
+    return ffjord(dim, *configs, condition_size=size, key=jax.random.key(experiment.seed))
 
 
 def build_objective(

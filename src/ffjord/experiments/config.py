@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -42,6 +42,26 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class FileConfig:
+    """The user's table that `ffjord fit` learns; without a path there is none."""
+
+    path: str = ""
+    """Where the file is."""
+    sha256: str = ""
+    """Of its bytes."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns that are learnt; x1, x2, … where the file has none."""
+    condition_on: tuple[str, ...] = ()
+    """Names of those that are given."""
+    weights: str | None = None
+    """Name of the one with the weights of rows."""
+    dequantize: tuple[str, ...] = ()
+    """Names of those whose values are spread over their spacing by noise."""
+    missing: Literal["refuse", "drop"] = "refuse"
+    """Whether rows with missing values are refused or dropped."""
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """The flow."""
 
@@ -53,6 +73,8 @@ class ModelConfig:
     """How the layers of an mlp know the time."""
     frequencies: int = 8
     """Waves of the time that a residual network sees."""
+    harmonics: int = 0
+    """Waves of every coordinate that a residual network sees: with them it learns sharper densities."""
     nonlinearity: NonlinearityName = "tanh"
     """Nonlinearity of the dynamics."""
     flows: int = 1
@@ -210,6 +232,7 @@ class Experiment:
     regularization: RegularizationConfig = field(default_factory=RegularizationConfig)
     seed: int = 0
     """Seed of everything random."""
+    file: FileConfig = field(default_factory=FileConfig)
 
     def to_dict(self) -> dict:
         """Plain values, for JSON."""
@@ -224,7 +247,7 @@ class Experiment:
         return _build(cls, values, "config")
 
 
-_LATER = {"matching", "regularization"}
+_LATER = {"matching", "regularization", "file"}
 """Parts of an experiment that older versions did not know."""
 
 

@@ -87,7 +87,7 @@ def _dynamics(dim: int, model: ModelConfig, condition_size: int, key: PRNGKeyArr
         case "mlp":
             return MLP(dim, model.hidden, layer=model.layer, **common)
         case "residual":
-            return ResidualMLP(dim, model.hidden, frequencies=model.frequencies, **common)
+            return ResidualMLP(dim, model.hidden, frequencies=model.frequencies, harmonics=model.harmonics, **common)
         case _:
             raise ValueError(f"dynamics must be mlp or residual; got {model.dynamics!r}.")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ffjord import devices
 from ffjord.arrays import save_arrays
-from ffjord.data.source import Source
+from ffjord.data.source import Held, Source
 from ffjord.errors import Interrupted, SolveError, StorageError, TrainingError
 from ffjord.experiments.build import build_flow, build_objective
 from ffjord.experiments.config import Experiment
@@ -30,13 +30,14 @@ def train_run(
     show: Show,
     tell: Callable[[str], None] = print,
     experiment: Experiment | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> TrainState:
     """Trains to the end, goes on where the last checkpoint left off if there is one, and saves the last state.
 
     `show` gets every row of metrics, `tell` what a person should know. With `experiment`, the run changes its settings
-    to these from here on. SIGINT and SIGTERM raise `Interrupted` once the
-    state is saved; steps that fail for good are a `TrainingError`, a disk that takes no more is a `StorageError`. After
-    each of them, and after a kill, `ffjord resume` goes on.
+    to these from here on. It ends early, as if it were done, when `stop` says so. SIGINT and SIGTERM raise
+    `Interrupted` once the state is saved; steps that fail for good are a `TrainingError`, a disk that takes no more is a
+    `StorageError`. After each of them, and after a kill, `ffjord resume` goes on.
     """
     experiment = experiment or run.experiment
     config, seed = experiment.train, experiment.seed
@@ -44,10 +45,10 @@ def train_run(
         devices.check_batch(config.batch_size)
         blank = initial_state(build_flow(experiment, source), source, config, seed=seed)
         with _desk(run, experiment, blank, show, tell) as (state, recorder):
-            validate, stop = _validation(source, seed), lambda: bool(interruption)
+            validate, ends = _validation(source, seed), lambda: bool(interruption) or stop()
             objective = build_objective(config, experiment.solve, experiment.matching, experiment.regularization)
             try:
-                state = train(state, source, objective, validate, config, seed=seed, recorder=recorder, stop=stop)
+                state = train(state, source, objective, validate, config, seed=seed, recorder=recorder, stop=ends)
             except TrainingError as error:
                 recorder.save(error.state)
                 raise
@@ -133,14 +134,17 @@ def _way_on(run: Run) -> Iterator[None]:
 
 
 def _validation(source: Source, seed: int):
-    """Mean negative log-likelihood of the validation points, with the testing numerics and always the same noise."""
-    points, key = source.validation(), jax.random.fold_in(jax.random.key(seed), 2)
+    """Mean negative log-likelihood of the validation points, with the testing numerics and always the same noise.
+
+    With weights it is the weighted mean.
+    """
+    points, key = Held.of(source.validation()), jax.random.fold_in(jax.random.key(seed), 2)
 
     def validate(flow: Any) -> dict[str, float]:
         try:
-            scores = score(flow, points, key=key)
+            scores = score(flow, points.x, conditions=points.condition, key=key)
         except SolveError:
             return {"loss": float("inf")}
-        return {"loss": -float(scores.log_prob.mean()), "nfe": scores.nfe}
+        return {"loss": -float(np.average(scores.log_prob, weights=points.weight)), "nfe": scores.nfe}
 
     return validate

@@ -1,0 +1,108 @@
+"""`ffjord data`."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ffjord.cli.common import parse, print_table
+from ffjord.data.sets import SETS, TableSet, found_forms, load, places
+from ffjord.errors import InputError
+
+_EXAMPLES = """\
+  ffjord data
+  ffjord data get power
+  ffjord data get gas --origin publisher --data-dir data
+  ffjord data check power"""
+
+_NAME = tyro.conf.arg(metavar="NAME", help=f"The set, for get and check: {', '.join(SETS)}.")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The paper's tables: lists what is there and what is missing; gets one; or checks one.
+
+    A check fits one Gaussian to the training rows and compares the log-likelihood of the test rows with that in MAF's
+    paper, which prepared the sets; the exit code is 1 if they differ.
+    """
+
+    action: tyro.conf.Positional[Literal["list", "get", "check"]] = "list"
+    """What to do."""
+    name: Annotated[str | None, tyro.conf.Positional, _NAME] = None
+    origin: Literal["maf", "publisher"] = "maf"
+    """For get: the files that MAF prepared, or the publisher's own."""
+    data_dir: Path | None = None
+    """Directory of the sets; $FFJORD_DATA and the cache are searched too. `get` writes into the first of these."""
+
+
+def main(argv: Sequence[str]) -> int:
+    given = parse(Arguments, argv, "data", _EXAMPLES)
+    if given.action == "list":
+        if given.name is not None:
+            raise InputError(f"`ffjord data list` shows all sets; leave {given.name!r} out.")
+        return _list(given.data_dir)
+    table = _set(given.name, given.action)
+    if given.action == "check":
+        return _check(table, given.data_dir)
+    from ffjord.data.download import get
+
+    for path in get(table.name, given.origin, given.data_dir):
+        print(f"there: {path}")
+    print(f"next: ffjord data check {table.name}")
+    return 0
+
+
+def _set(name: str | None, action: str) -> TableSet:
+    if name is None:
+        raise InputError(f"name a set: `ffjord data {action} NAME`; there are {', '.join(SETS)}.")
+    if name.lower() not in SETS:
+        near = difflib.get_close_matches(name.lower(), SETS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else "."
+        raise InputError(f"there is no set {name!r}{hint} There are {', '.join(SETS)}.")
+    return SETS[name.lower()]
+
+
+def _list(data_dir: Path | None) -> int:
+    print("looked in")
+    for place in places(data_dir):
+        print(f"  {place.path} ({place.named_by}){'' if place.path.is_dir() else ': no such directory'}")
+    for table in SETS.values():
+        print(f"\n{table.name}: {table.about}\n  {table.dim} columns, {_counts(table.rows)} rows")
+        found = [*found_forms(table.name, data_dir)]
+        for form, path in found:
+            note = "" if form.file != "test.npy" or path.with_name("train.npy").exists() else "; train.npy is missing"
+            print(f"  there: {path} ({form.about}{note})")
+        if not found:
+            print("  missing; one of these is wanted:")
+            print("\n".join(f"    {table.name}/{form.file} ({form.about})" for form in table.forms))
+            print(f"  get it: ffjord data get {table.name}")
+    return 0
+
+
+def _check(table: TableSet, data_dir: Path | None) -> int:
+    from ffjord.data.gaussian import gaussian_log_likelihood
+
+    split = load(table.name, None if data_dir is None else str(data_dir))
+    form, path = next(found_forms(table.name, data_dir))
+    if not len(split.train):
+        raise InputError(f"{path.with_name('train.npy')} is missing; a check needs the training rows.")
+    found = gaussian_log_likelihood(split.train, split.test)
+    agrees = abs(found - table.gaussian) <= form.tolerance
+    shown = {
+        "rows": _counts(tuple(map(len, split))),
+        "columns": str(table.dim),
+        "one Gaussian": f"{found:.3f} nats a test row",
+        "in MAF's paper": f"{table.gaussian:.2f}",
+        "verdict": f"{'they agree' if agrees else 'THEY DIFFER'}: {found - table.gaussian:+.3f}, "
+        f"of which {form.tolerance:g} is allowed",
+    }
+    print_table(shown, title=f"{table.name} ({form.about})")
+    print(path)
+    return 0 if agrees else 1
+
+
+def _counts(rows: tuple[int, ...]) -> str:
+    return " / ".join(f"{count:,}" for count in rows)

@@ -1,0 +1,82 @@
+"""Where the paper's tables are published: addresses, checksums, and which files of an archive are wanted."""
+
+from dataclasses import dataclass
+
+_UCI = "https://archive.ics.uci.edu"
+
+
+@dataclass(frozen=True)
+class Take:
+    """Files of an archive."""
+
+    pattern: str
+    """Of the name in the archive, after any folders."""
+    folder: str
+    """Where the file goes, within the data directory."""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A file to download, and what to take out of it."""
+
+    url: str
+    file: str
+    """Where it is kept, within the data directory."""
+    checksum: str | None = None
+    """As "md5:…"; None if the publisher states none."""
+    take: tuple[Take, ...] = ()
+    """Nothing, of a file that is read as it is."""
+
+
+def _maf(*take: Take) -> tuple[Origin, ...]:
+    url = "https://zenodo.org/records/1161203/files/data.tar.gz"
+    return (Origin(url, "maf-data.tar.gz", "md5:9b9c9b0375315ad270eba4ce80c093ab", take),)
+
+
+MAF: dict[str, tuple[Origin, ...]] = {
+    "power": _maf(Take("power/data.npy", "power")),
+    "gas": _maf(Take("gas/ethylene_CO.pickle", "gas")),
+    "hepmass": _maf(Take("hepmass/1000_train.csv", "hepmass"), Take("hepmass/1000_test.csv", "hepmass")),
+    "miniboone": _maf(Take("miniboone/data.npy", "miniboone")),
+    "bsds300": _maf(Take("BSDS300/BSDS300.hdf5", "bsds300")),
+}
+"""What MAF prepared, all sets in one archive of 0.8 GB."""
+
+PUBLISHER: dict[str, tuple[Origin, ...]] = {
+    "power": (
+        Origin(
+            f"{_UCI}/static/public/235/individual+household+electric+power+consumption.zip",
+            "power/household_power_consumption.zip",
+        ),
+    ),
+    "gas": (
+        Origin(
+            f"{_UCI}/static/public/322/gas+sensor+array+under+dynamic+gas+mixtures.zip",
+            "gas/gas_mixtures.zip",
+            take=(Take("ethylene_CO.txt", "gas"),),
+        ),
+    ),
+    "hepmass": tuple(
+        Origin(f"{_UCI}/ml/machine-learning-databases/00347/{name}", f"hepmass/{name}")
+        for name in ("1000_train.csv.gz", "1000_test.csv.gz")
+    ),
+    "miniboone": (
+        Origin(
+            f"{_UCI}/static/public/199/miniboone+particle+identification.zip",
+            "miniboone/miniboone.zip",
+            take=(Take("MiniBooNE_PID.txt", "miniboone"),),
+        ),
+    ),
+    "bsds300": (
+        Origin(
+            "https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/BSDS300-images.tgz",
+            "bsds300/BSDS300-images.tgz",
+            take=(
+                Take("images/train/*.jpg", "bsds300/images/train", 200),
+                Take("images/test/*.jpg", "bsds300/images/test", 100),
+            ),
+        ),
+    ),
+}
+"""The UCI repository's and Berkeley's files. No checksums are stated for them."""
