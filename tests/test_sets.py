@@ -360,7 +360,7 @@ def test_folders_of_images_that_are_refused(images, tmp_path):
 def test_patches_of_maf(tmp_path, monkeypatch):
     path = tmp_path / "BSDS300.hdf5"
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(InputError, match=r"BSDS300\.hdf5 needs the library h5py: pip install h5py"):
+    with pytest.raises(InputError, match=r"BSDS300\.hdf5 needs the library h5py: pip install 'ffjord\[hdf5\]'"):
         bsds300.from_maf(path)
 
 

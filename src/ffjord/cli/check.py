@@ -34,6 +34,8 @@ class Arguments:
     """Directory to write to; the run's own if not given."""
     overwrite: bool = False
     """Replace files of the same names that no earlier check wrote."""
+    data_dir: Path | None = None
+    """Directory of the data's files, in place of the one that the run knows."""
     seed: int = 0
     """Seed of samples and noise."""
 
@@ -47,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     from ffjord.report import check_page
 
     compilation.enable_cache()
-    run = Run.open(given.run)
+    run = Run.open(given.run).with_data_dir(given.data_dir)
     if given.out is not None:
         check_page.check_writable(given.out)
     check_page.claim(given.out or run.path, overwrite=given.overwrite)

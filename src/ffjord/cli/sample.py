@@ -24,6 +24,7 @@ _EXAMPLES = """\
   ffjord sample runs/fit/houses -n 1000 --given area=80 rooms=3 --out prices.csv
   ffjord sample runs/fit/houses --given houses.csv --out prices.csv"""
 
+_DEFAULT = 1000
 _IN_A_PICTURE = 10_000_000
 
 
@@ -51,6 +52,7 @@ def main(argv: Sequence[str]) -> int:
         raise InputError(f"-n must be at least 1; got {given.number}.")
     path = new_file(given.out, (".npy", ".csv", ".png"), overwrite=given.overwrite)
     check_seed(given.seed)
+    _check_room(path, given.number or _DEFAULT)
     run = Run.open(given.run)
     layout = run.layout()
     conditions = _conditions(layout, given.given)
@@ -80,7 +82,7 @@ def _number(number: int | None, conditions: "np.ndarray | None") -> int:
     """How many samples to draw: one for each row of conditions, or any number if there is but one row."""
     rows = 1 if conditions is None else len(conditions)
     if number is None:
-        return rows if rows > 1 else 1000
+        return rows if rows > 1 else _DEFAULT
     if rows not in (1, number):
         raise InputError(f"-n {number}: --given has {rows} rows; it must have one for all samples, or one for each.")
     return number

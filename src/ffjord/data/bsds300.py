@@ -37,9 +37,9 @@ def from_images(folder: Path, rows: tuple[int, int, int] = ROWS) -> Split:
 def from_maf(path: Path) -> Split:
     """MAF's BSDS300.hdf5, with the arrays train, validation and test."""
     try:
-        import h5py  # pyright: ignore[reportMissingImports]
+        import h5py
     except ImportError as error:
-        raise InputError(f"{path} needs the library h5py: pip install h5py.") from error
+        raise InputError(f"{path} needs the library h5py: pip install 'ffjord[hdf5]'.") from error
     try:
         with h5py.File(path, "r") as file:
             return Split(*(np.asarray(file[name], np.float32) for name in Split._fields))

@@ -214,7 +214,7 @@ class Rows:
         return rng.random((self.batch_size, *self.event_shape), dtype=np.float32)
 
     def _order(self, epoch: int) -> np.ndarray:
-        """The order of an epoch's rows; the last one is kept, because a million take longer to shuffle than to learn."""
+        """The order of an epoch's rows; the last one is kept, because a million take long to shuffle."""
         if self._kept[0] != epoch:
             self._kept = (epoch, np.random.default_rng([self.seed, _SHUFFLE, epoch]).permutation(len(self.train)))
         return self._kept[1]

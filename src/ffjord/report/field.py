@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ffjord.bijections import CNF, AbstractBijection, Chain
+from ffjord.bijections import CNF, AbstractBijection, Chain, continuous_parts
 from ffjord.compilation import compiled
 from ffjord.flow import Flow
 

@@ -82,10 +82,12 @@ def _write(out: Path, results: dict[str, Any], variance: dict[str, Any], *, quic
 def _spread(run: Run, *, quick: bool) -> list[dict[str, Any]]:
     import jax
 
+    from ffjord.data.source import Held
     from ffjord.report.variance import variance_study
 
     costs, repeats = ((1, 3), 2) if quick else ((1, 3, 6, 12, 24), 8)
-    return variance_study(run.flow(), run.source().test(128), costs=costs, repeats=repeats, key=jax.random.key(0))
+    points = Held.of(run.source().test(128)).x
+    return variance_study(run.flow(), points, costs=costs, repeats=repeats, key=jax.random.key(0))
 
 
 def _wanted(recipe: str, seed: int) -> bool:
@@ -102,8 +104,8 @@ def summary(rows: list[dict[str, Any]], data: str) -> list[dict[str, Any]]:
 
     `time_ratio` is the time until validation first was as good as the paper's best (up to `EQUAL`), divided by the
     time until the paper's own was; infinite if it never was. `nfe_ratio` is that of evaluations at test and equal
-    tolerance, `equal_ratio` that of the evaluations, in fixed steps, at which it is as good as the paper's recipe to the
-    evaluations of the paper's recipe; infinite if it is not.
+    tolerance, `equal_ratio` that of the evaluations, in fixed steps, at which it is as good as the paper's recipe to
+    the evaluations of the paper's recipe; infinite if it is not.
     """
     of = {(row["recipe"], row["seed"]): row for row in rows if row["data"] == data}
     found = []

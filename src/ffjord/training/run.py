@@ -36,8 +36,8 @@ def train_run(
 
     `show` gets every row of metrics, `tell` what a person should know. With `experiment`, the run changes its settings
     to these from here on. It ends early, as if it were done, when `stop` says so. SIGINT and SIGTERM raise
-    `Interrupted` once the state is saved; steps that fail for good are a `TrainingError`, a disk that takes no more is a
-    `StorageError`. After each of them, and after a kill, `ffjord resume` goes on.
+    `Interrupted` once the state is saved; steps that fail for good are a `TrainingError`, a disk that takes no more is
+    a `StorageError`. After each of them, and after a kill, `ffjord resume` goes on.
     """
     experiment = experiment or run.experiment
     config, seed = experiment.train, experiment.seed
