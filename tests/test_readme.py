@@ -38,6 +38,10 @@ def test_command_line_snippets(tmp_path, monkeypatch):
         words = shlex.split(line)[1:]
         if words[0] == "train":
             words += SHORT_TRAINING
+        if words[0] == "fit":
+            words += ["--hidden", "8", "8", "--steps", "4", "--validate-every", "2"]
+        if words[0] == "check":
+            words += ["--points", "64"]
         if words[0] == "plot":
             words += ["--frames", "2"]
         assert main(words) == 0, line
