@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, make_moons
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_moons
 from sklearn.model_selection import train_test_split
 
 import ffjord
@@ -27,6 +27,7 @@ def tables(rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {
         "moons": make_moons(1500, noise=0.1, random_state=0)[0],
         "iris": spread(load(load_iris), 0.1),
+        "wine": spread(load(load_wine), 0.01),
         "breast cancer": load(load_breast_cancer),
         "digits": spread(load(load_digits), 1.0),
     }

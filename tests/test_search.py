@@ -100,7 +100,8 @@ def test_a_trial_that_fails_is_told_and_not_tried_again(tmp_path):
     draw_search(search.rows(), SMALL).savefig(tmp_path / "search.png")
 
 
-def test_the_command_trains_trials_and_goes_on(tmp_path, capsys):
+def test_the_command_trains_trials_and_goes_on(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ffjord.cli.search.SPACE", SMALL | {"flows": (1,)})
     words = ["search", "table/breast-cancer", "--steps", "2", "--out", str(tmp_path / "found"), "--sampler", "random"]
     assert main([*words, "--trials", "1"]) == 0
     assert main([*words, "--trials", "2"]) == 0

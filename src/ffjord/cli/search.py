@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     folder = given.out or Path("runs") / "search" / experiment.name
     if folder.exists() and not (folder / "study.journal").is_file():
         raise InputError(f"{folder} exists and is not a search; choose another place: --out DIR.")
-    search = Search(folder, experiment, sampler=given.sampler)
+    search = Search(folder, experiment, sampler=given.sampler, space=SPACE)
     search.run(given.trials, lambda run, told: _trained(search, run, told))
     for path in _written(search):
         print(path)

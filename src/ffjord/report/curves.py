@@ -57,10 +57,10 @@ def draw_nfe(rows: list[dict[str, Any]]) -> Figure:
 
 
 def _name(axes: Axes, rows: list[dict[str, Any]]) -> None:
-    """Names beside the dots of the first seed, but for the many of the likelihood's variants."""
+    """Names beside the dots of the first seed, of a few recipes: more would cover one another."""
     top = axes.get_ylim()[1]
     for row in rows:
-        named = RECIPES[row["recipe"]].group != "likelihood" or row["recipe"].startswith("loose")
+        named = RECIPES[row["recipe"]].main or row["recipe"] == "loose, longer"
         if named and row["seed"] == 0 and row["test_nll"] <= top:
             place = (row["nfe"], row["test_nll"])
             offset = {"xytext": (-4, 3), "textcoords": "offset points", "ha": "right"}

@@ -52,6 +52,7 @@ class Silent:
 
 def initial_state(model: Any, source: Source, config: TrainConfig, *, seed: int) -> TrainState:
     """The state before the first step; normalisations are set from the first batch, or as many as they want to see."""
+    check(config)
     key = jax.random.fold_in(jax.random.key(seed), 1)
     count = max(1, -(-model.rows_to_calibrate() // config.batch_size))
     rows = source.batches(0, count)
