@@ -17,7 +17,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 @pytest.fixture(scope="module", autouse=True)
 def few_maps():
-    """Forgets compiled programs after a module when there are many: each takes memory maps, of which there are 65,530."""
+    """Forgets compiled programs after a module when there are many: a process has only 65,530 memory maps for them."""
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
