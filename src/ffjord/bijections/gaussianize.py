@@ -53,10 +53,7 @@ class Marginals(AbstractBijection):
     knots: Knots
 
     def __init__(self, dim: int, *, knots: int = 256):
-        if knots < 4 or knots % 2:
-            raise ValueError(f"knots must be even and at least 4; got {knots}.")
-        line = jnp.broadcast_to(jnp.linspace(-_TAIL, _TAIL, knots)[:, None], (knots, dim))
-        self.knots = Knots(line, line)
+        self.knots = _identity(knots, dim)
 
     def forward(
         self,
@@ -105,11 +102,7 @@ class Radial(AbstractBijection):
     knots: Knots
 
     def __init__(self, dim: int, *, knots: int = 256):
-        if knots < 4 or knots % 2:
-            raise ValueError(f"knots must be even and at least 4; got {knots}.")
-        self.mean, self.factor = Buffer(jnp.zeros(dim)), Buffer(jnp.eye(dim))
-        line = jnp.linspace(-_TAIL, _TAIL, knots)[:, None]
-        self.knots = Knots(line, line)
+        self.mean, self.factor, self.knots = Buffer(jnp.zeros(dim)), Buffer(jnp.eye(dim)), _identity(knots, 1)
 
     def forward(
         self,
@@ -153,6 +146,14 @@ class Radial(AbstractBijection):
 
     def _log_volume(self) -> Array:
         return jnp.sum(jnp.log(jnp.diagonal(self.factor.value)))
+
+
+def _identity(knots: int, columns: int) -> Knots:
+    """Knots of the identity, before they are fitted."""
+    if knots < 4 or knots % 2:
+        raise ValueError(f"knots must be even and at least 4; got {knots}.")
+    line = jnp.broadcast_to(jnp.linspace(-_TAIL, _TAIL, knots)[:, None], (knots, columns))
+    return Knots(line, line)
 
 
 def _stretched(y: Array, function: Any) -> tuple[Array, Array]:

@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     check_page.claim(given.out or run.path, overwrite=given.overwrite)
     results, subject = check(run, given.points, given.seed)
     _show(results, f"{run.experiment.name} ({given.run})")
-    _write(given.out, run.path, results, subject)
+    _write(given.out, run, results, subject)
     return 1 if results["summary"] == "FAIL" else 0
 
 
@@ -105,15 +105,16 @@ def _default_points(dim: int) -> int:
     return max(64, min(_MOST, 1 << (max(_NUMBERS // dim, 1).bit_length() - 1)))
 
 
-def _write(out: Path | None, run: Path, results: dict[str, Any], subject: Any) -> None:
+def _write(out: Path | None, run: Run, results: dict[str, Any], subject: Any) -> None:
     """Writes the page. A run that cannot be written (installed, or on a read-only disk) has shown its verdicts."""
     from ffjord.report.check_page import write_page
 
-    pictures = _pictures(subject)
+    layout = run.layout()
+    pictures = _pictures(subject, None if layout is None else layout.data.names)
     try:
-        written = write_page(out or run, results, pictures)
+        written = write_page(out or run.path, results, pictures)
     except OSError as error:
-        message = f"{out or run} cannot be written ({error.strerror}); choose another place: --out DIR."
+        message = f"{out or run.path} cannot be written ({error.strerror}); choose another place: --out DIR."
         if out is not None:
             raise InputError(message) from error
         print(f"not written: {message}")
@@ -122,7 +123,7 @@ def _write(out: Path | None, run: Path, results: dict[str, Any], subject: Any) -
         print(path)
 
 
-def _pictures(subject: Any) -> dict[str, Any]:
+def _pictures(subject: Any, names: Sequence[str] | None) -> dict[str, Any]:
     """Functions that draw, by file name; none where there are no samples to draw."""
     from ffjord.errors import SolveError
     from ffjord.report.check_page import MARGINALS, PAIRS
@@ -132,8 +133,8 @@ def _pictures(subject: Any) -> dict[str, Any]:
         x, samples = subject.test.x, subject.samples
     except SolveError:
         return {}
-    pictures = {MARGINALS: lambda: draw_marginals(x, samples)}
-    return pictures | ({PAIRS: lambda: draw_pairs(x, samples)} if subject.dim > 1 else {})
+    pictures = {MARGINALS: lambda: draw_marginals(x, samples, names)}
+    return pictures | ({PAIRS: lambda: draw_pairs(x, samples, names)} if subject.dim > 1 else {})
 
 
 def _show(results: dict[str, Any], title: str) -> None:

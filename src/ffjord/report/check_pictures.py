@@ -101,4 +101,4 @@ def _draw_both(axes: Axes, data: np.ndarray, samples: np.ndarray, extent: Extent
 
 
 def _name(names: Sequence[str] | None, column: int) -> str:
-    return f"column {column}" if names is None else names[column]
+    return f"x{column + 1}" if names is None else names[column]

@@ -260,8 +260,8 @@ def check_marginals(name: str, subject: Subject) -> Verdict:
         "pass": "Column by column, samples cannot be told from data with so many points.",
         "warn": "Column by column, samples can be told from data: look at the pictures.",
     }
-    found = f"{differing} of {subject.dim} columns differ; the most, {most}, by {distance[most]:.3f}"
-    values: dict[str, float | int] = {"columns": subject.dim, "differing": differing, "most_different": most}
+    found = f"{differing} of {subject.dim} columns differ; the most, number {most + 1}, by {distance[most]:.3f}"
+    values: dict[str, float | int] = {"columns": subject.dim, "differing": differing, "most_different": most + 1}
     values |= {"distance": float(distance[most]), "probability": float(probability[most])}
     return Verdict(name, grade, found, f"p ≥ {CHANCE:g} / {subject.dim}", meaning[grade], values)
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -11,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from ffjord.bijections import CNF, continuous_parts, map_continuous_parts
+from ffjord.bijections import CNF, continuous_parts
 from ffjord.divergence import AbstractDivergence, Hutchinson, HutchPlusPlus, Orthogonal, automatic
 from ffjord.flow import Flow
 from ffjord.report.style import DATA, MODEL, MUTED, add_panel, new_figure
+from ffjord.report.subject import with_divergence
 
 ESTIMATORS: dict[str, Callable[[int], AbstractDivergence]] = {
     "Hutchinson, Gaussian": lambda k: Hutchinson("gaussian", k),
@@ -54,10 +54,10 @@ def variance_study(
     D are too many for all but Hutchinson's.
     """
     _check(flow, costs, repeats)
-    exact = np.asarray(_with_divergence(flow, _exact(flow)).log_prob(x), np.float64)
+    exact = np.asarray(with_divergence(flow, _exact(flow)).log_prob(x), np.float64)
     rows = []
     for name, products in possible(costs, int(np.prod(flow.event_shape))):
-        noisy = _with_divergence(flow, lambda cnf, name=name, k=products: ESTIMATORS[name](k))
+        noisy = with_divergence(flow, lambda cnf, name=name, k=products: ESTIMATORS[name](k))
         draws = np.stack([noisy.log_prob(x, key=draw) for draw in jax.random.split(key, repeats)]).astype(np.float64)
         std, bias = draws.std(axis=0, ddof=1).mean(), np.mean(draws - exact)
         rows.append({"estimator": name, "products": products, "std": float(std), "bias": float(bias)})
@@ -109,12 +109,6 @@ def _check(flow: Flow, costs: Sequence[int], repeats: int) -> None:
 def _exact(flow: Flow) -> Callable[[CNF], AbstractDivergence]:
     size = int(np.prod(flow.event_shape))
     return lambda cnf: automatic(cnf.dynamics, flow.event_shape, max_products=size)
-
-
-def _with_divergence(flow: Flow, choose: Callable[[CNF], AbstractDivergence]) -> Flow:
-    """The flow with another trace in the `testing` numerics of its continuous parts."""
-    swap = lambda cnf: eqx.tree_at(lambda cnf: cnf.testing.divergence, cnf, choose(cnf))
-    return map_continuous_parts(swap, flow)
 
 
 def _left(column: int) -> float:
