@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ffjord.report.style import DATA, INK, MUTED, add_panel, new_figure
 
@@ -40,6 +41,7 @@ def draw_search(rows: Sequence[dict[str, Any]], space: Mapping[str, Sequence[Any
         axes.set_xticks(range(len(choices)), [str(choice) for choice in choices])
         axes.set_xlim(-0.5, len(choices) - 0.5)
         axes.set_ylim(bottom - room, top + room)
+        axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.tick_params(labelleft=number == 0, labelsize=8, colors=INK)
     figure.text(0.02, 0.5, "validation NLL (nats)", rotation=90, va="center", fontsize=9, color=MUTED)
     return figure
