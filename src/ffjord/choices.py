@@ -3,7 +3,7 @@
 from typing import Literal
 
 LayerKind = Literal["ignore", "concat", "squash", "concatsquash", "hyper", "blend"]
-NonlinearityName = Literal["tanh", "softplus", "elu", "swish", "square", "identity"]
+NonlinearityName = Literal["tanh", "softplus", "elu", "swish", "relu", "square", "identity"]
 DivergenceName = Literal["auto", "exact", "closed-form", "hutchinson", "orthogonal", "hutch++", "bottleneck"]
 NoiseKind = Literal["gaussian", "rademacher"]
 MethodName = Literal["dopri5", "tsit5", "dopri8", "bosh3", "heun", "kvaerno5", "euler", "midpoint", "rk4"]
@@ -11,7 +11,8 @@ Steps = Literal["batch", "worst", "sample"]
 Gradient = Literal["checkpointed", "adjoint", "direct"]
 NormKind = Literal["none", "moving", "act"]
 GaussianizeKind = Literal["none", "marginal", "radial"]
-DynamicsName = Literal["mlp", "residual"]
+ModelKind = Literal["ffjord", "nice", "real-nvp", "glow", "planar", "made", "maf", "iaf", "tan", "maf-ddsf"]
+DynamicsName = Literal["mlp", "residual", "planar"]
 ObjectiveName = Literal["likelihood", "flow-matching"]
 CouplingName = Literal["independent", "optimal"]
 InterpolantName = Literal["straight", "trigonometric"]

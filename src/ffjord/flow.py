@@ -1,5 +1,6 @@
 """Flow = base density + bijection."""
 
+import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,7 +22,21 @@ Condition = Shaped[Array | np.ndarray, "..."] | None
 """What a density p(x | c) is given: a row for every row of x, or one for all; None for a density without conditions."""
 
 
-class StandardNormal(eqx.Module):
+class AbstractBase(eqx.Module):
+    """A density from which a flow starts: it can be evaluated and sampled."""
+
+    event_shape: eqx.AbstractVar[tuple[int, ...]]
+
+    @abc.abstractmethod
+    def log_prob(self, z: Float[Array, "n *event"]) -> Float[Array, " n"]:
+        """n log-densities, in nats."""
+
+    @abc.abstractmethod
+    def sample(self, n: int, *, dtype: Any, key: PRNGKeyArray) -> Float[Array, "n *event"]:
+        """n samples."""
+
+
+class StandardNormal(AbstractBase):
     """N(0, I), the base density of section 2.2."""
 
     event_shape: tuple[int, ...] = eqx.field(static=True)
@@ -69,7 +84,7 @@ class Flow(eqx.Module):
     solve raises `SolveError`; under a transformation it shows as NaN, and in the report's `outcome`.
     """
 
-    base: StandardNormal
+    base: AbstractBase
     bijection: AbstractBijection
     condition_shape: tuple[int, ...] | None = eqx.field(static=True, default=None)
 

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
+from paramax import NonTrainable
 
 
 class Buffer(eqx.Module):
@@ -47,4 +48,4 @@ def backward_nfe(grads: PyTree) -> Float[Array, ""]:
 
 
 def _is_fixed(leaf: Any) -> bool:
-    return isinstance(leaf, Buffer | Counter)
+    return isinstance(leaf, Buffer | Counter | NonTrainable)

@@ -8,6 +8,7 @@ from ffjord.bijections.cnf import CNF as CNF
 from ffjord.bijections.cnf import Numerics as Numerics
 from ffjord.bijections.cnf import continuous_parts as continuous_parts
 from ffjord.bijections.cnf import map_continuous_parts as map_continuous_parts
+from ffjord.bijections.foreign import FromFlowjax as FromFlowjax
 from ffjord.bijections.gaussianize import Marginals as Marginals
 from ffjord.bijections.gaussianize import Radial as Radial
 from ffjord.bijections.norm import ActNorm as ActNorm

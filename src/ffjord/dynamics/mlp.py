@@ -16,6 +16,7 @@ _NONLINEARITIES: dict[str, Callable[[Array], Array]] = {
     "softplus": jax.nn.softplus,
     "elu": jax.nn.elu,
     "swish": jax.nn.silu,
+    "relu": jax.nn.relu,
     "square": jnp.square,
     "identity": lambda x: x,
 }

@@ -11,7 +11,7 @@ from ffjord.errors import InputError
 from ffjord.experiments.config import Experiment, MatchingConfig, RegularizationConfig, SolveConfig, TrainConfig
 from ffjord.flow import Flow
 from ffjord.matching import FlowMatching
-from ffjord.models import ffjord, regularizers
+from ffjord.models import build_model, regularizers
 from ffjord.objectives import Likelihood, Objective, Staged, Tightening
 
 
@@ -62,7 +62,7 @@ def build_flow(experiment: Experiment, source: Source) -> Flow:
     (dim,) = source.event_shape
     configs = (experiment.model, experiment.solve, experiment.regularization)
     size = getattr(source, "condition_size", 0)
-    return ffjord(dim, *configs, condition_size=size, key=jax.random.key(experiment.seed))
+    return build_model(dim, *configs, condition_size=size, key=jax.random.key(experiment.seed))
 
 
 def build_objective(

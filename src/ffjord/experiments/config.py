@@ -15,6 +15,7 @@ from ffjord.choices import (
     InterpolantName,
     LayerKind,
     MethodName,
+    ModelKind,
     NoiseKind,
     NonlinearityName,
     NormKind,
@@ -65,10 +66,12 @@ class FileConfig:
 class ModelConfig:
     """The flow."""
 
+    kind: ModelKind = "ffjord"
+    """The model: a continuous flow, or one of those that the paper compares it with."""
     dynamics: DynamicsName = "mlp"
-    """The network: the paper's perceptron, or a residual one that suits flow matching."""
+    """The network of a continuous flow: the paper's perceptron, a residual one for flow matching, or a planar flow's."""
     hidden: tuple[int, ...] = (64, 64, 64)
-    """Widths of the hidden layers of the dynamics."""
+    """Widths of the hidden layers of the dynamics, or of the networks of another model."""
     layer: LayerKind = "concatsquash"
     """How the layers of an mlp know the time."""
     frequencies: int = 8
@@ -76,9 +79,11 @@ class ModelConfig:
     harmonics: int = 0
     """Waves of every coordinate that a residual network sees: with them it learns sharper densities."""
     nonlinearity: NonlinearityName = "tanh"
-    """Nonlinearity of the dynamics."""
+    """Nonlinearity of these networks."""
     flows: int = 1
-    """Number of flows in a chain."""
+    """Number of flows in a chain, or of another model's layers."""
+    components: int = 40
+    """Gaussians in every conditional of a TAN, or sigmoids in every one of a maf-ddsf."""
     gaussianize: GaussianizeKind = "none"
     """Fixed map at the data's end, fitted to training rows: every column, or the whitened length, becomes Gaussian."""
     knots: int = 256

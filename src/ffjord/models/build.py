@@ -7,7 +7,7 @@ from jaxtyping import PRNGKeyArray
 
 from ffjord.bijections import CNF, ActNorm, Chain, Marginals, MovingNorm, Numerics, Radial
 from ffjord.bijections.base import AbstractBijection
-from ffjord.choices import DivergenceName
+from ffjord.choices import DivergenceName, DynamicsName, ModelKind
 from ffjord.divergence import (
     AbstractDivergence,
     Bottleneck,
@@ -22,11 +22,34 @@ from ffjord.divergence import (
 from ffjord.dynamics import MLP, ResidualMLP
 from ffjord.experiments.config import ModelConfig, RegularizationConfig, SolveConfig
 from ffjord.flow import Flow, StandardNormal
+from ffjord.models.compared import COMPARED
 from ffjord.regularizers import SIMPLE, AbstractRegularizer, TotalDerivative
 from ffjord.solve import Solver
 
 MAX_PRODUCTS_IN_TRAINING = 8
 MAX_PRODUCTS_IN_TESTING = 1024
+
+
+def build_model(
+    dim: int,
+    model: ModelConfig | None = None,
+    solve: SolveConfig | None = None,
+    regularization: RegularizationConfig | None = None,
+    *,
+    condition_size: int = 0,
+    key: PRNGKeyArray,
+) -> Flow:
+    """The configured model over R^dim: the paper's, or one that it compares with."""
+    model = model or ModelConfig()
+    if model.kind == "ffjord":
+        return ffjord(dim, model, solve, regularization, condition_size=condition_size, key=key)
+    if model.kind not in COMPARED:
+        raise ValueError(f"kind must be one of {', '.join(get_args(ModelKind))}; got {model.kind!r}.")
+    if model.flows < 1:
+        raise ValueError(f"flows must be at least 1; got {model.flows}.")
+    flow = COMPARED[model.kind](dim, model, condition_size=condition_size, key=key)
+    outer = [*_norm(model.norm, dim), *_gaussianized(model, dim)]
+    return Flow(flow.base, Chain([flow.bijection, *outer]), flow.condition_shape) if outer else flow
 
 
 def ffjord(
@@ -89,7 +112,7 @@ def _dynamics(dim: int, model: ModelConfig, condition_size: int, key: PRNGKeyArr
         case "residual":
             return ResidualMLP(dim, model.hidden, frequencies=model.frequencies, harmonics=model.harmonics, **common)
         case _:
-            raise ValueError(f"dynamics must be mlp or residual; got {model.dynamics!r}.")
+            raise ValueError(f"dynamics must be one of {', '.join(get_args(DynamicsName))}; got {model.dynamics!r}.")
 
 
 def _training_numerics(
