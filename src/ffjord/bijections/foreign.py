@@ -1,7 +1,7 @@
 """The one door to flowjax: any of its bijections as one of ours.
 
-flowjax's maps act on one sample and keep what is masked or constrained in paramax's wrappers, which they open themselves
-when they are called. Its `transform` is our `forward`: base → data.
+flowjax's maps act on one sample and keep what is masked or constrained in paramax's wrappers, which they open
+themselves when they are called. Its `transform` is our `forward`: base → data.
 """
 
 from typing import Any

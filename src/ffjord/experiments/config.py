@@ -69,7 +69,7 @@ class ModelConfig:
     kind: ModelKind = "ffjord"
     """The model: a continuous flow, or one of those that the paper compares it with."""
     dynamics: DynamicsName = "mlp"
-    """The network of a continuous flow: the paper's perceptron, a residual one for flow matching, or a planar flow's."""
+    """The network of a continuous flow: the paper's perceptron, a residual one for flow matching, or a planar one."""
     hidden: tuple[int, ...] = (64, 64, 64)
     """Widths of the hidden layers of the dynamics, or of the networks of another model."""
     layer: LayerKind = "concatsquash"
