@@ -1,5 +1,6 @@
 """Gradients of every mode against central differences, and the cost of the backward solve."""
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,8 @@ from ffjord.bijections import CNF, Chain, Numerics
 from ffjord.divergence import ClosedForm, Exact
 from ffjord.dynamics import MLP
 from ffjord.parameters import backward_nfe
+from ffjord.products import are_worth_keeping
+from ffjord.runge_kutta import Control, Method, Plan, solve_explicit
 from ffjord.solve import OK, Solver
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -142,6 +145,47 @@ def test_states_in_between_are_made_again_for_any_number_of_steps(build):
     grads = [value_and_grad(make(build, checkpoints=count, **settings), jnp.asarray(X))[1] for count in (13, 3)]
     flat = [jax.flatten_util.ravel_pytree(eqx.filter(grad, eqx.is_inexact_array))[0] for grad in grads]
     np.testing.assert_allclose(*flat, rtol=1e-12, atol=1e-12)
+
+
+def wide_rates(s, y, weights):
+    """Two layers of 256, with products that are worth keeping."""
+    inner, outer = weights
+    return jnp.cos(3 * s) * jnp.tanh(y @ inner) @ outer
+
+
+@pytest.mark.parametrize(
+    ("solver", "checkpoints", "tolerances"),
+    [(diffrax.Dopri5(), 64, {1e-2: -1, 3e-3: 0, 1e-5: 1}), (diffrax.Heun(), 2, {1e-2: 1, 3e-3: 1})],
+    ids=["dopri5", "heun"],
+)
+def test_the_gradient_does_not_depend_on_whether_products_are_kept(solver, checkpoints, tolerances):
+    """For fewer steps than are kept, as many, and more, with rejected ones among those that are."""
+    weights = tuple(jax.random.normal(jax.random.key(i), (256, 256)) / 16 for i in range(2))
+    y = jax.random.normal(jax.random.key(2), (3, 256))
+    norm = lambda error: jnp.sqrt(jnp.mean(error**2))
+    assert are_worth_keeping(wide_rates, 0.0, y, weights, calls=14)
+    assert not are_worth_keeping(wide_rates, 0.0, y, weights, calls=10**6), "too large"
+    assert not are_worth_keeping(wide_rates, 0.0, y[:, :9], tuple(w[:9, :9] for w in weights), calls=14), "too cheap"
+
+    @eqx.filter_jit
+    def gradient(inputs, control, plan):
+        def loss(inputs):
+            start, weights = inputs
+            end, outcome = solve_explicit(wide_rates, start, weights, control, norm, plan)
+            return jnp.sum(jnp.sin(end)), outcome
+
+        return jax.grad(loss, has_aux=True)(inputs)
+
+    plan = Plan(Method.of(solver), max_steps=40, checkpoints=checkpoints, direction=-1)
+    inputs, rejected = (y, (4 * weights[0], weights[1])), 0
+    for tolerance, more in tolerances.items():
+        control = Control(jnp.asarray(tolerance), jnp.asarray(tolerance))
+        found, outcome = gradient(inputs, control, plan._replace(with_products=2))
+        expected, _ = gradient(inputs, control, plan)
+        assert np.sign(int(outcome.accepted) - 2) == more
+        rejected += int(outcome.rejected)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11), found, expected)
+    assert rejected > 0
 
 
 def test_direct_gradient_allows_forward_mode(build):

@@ -2,7 +2,8 @@
 
 The methods are Diffrax's tables of coefficients, and the steps are chosen as Diffrax's controller chooses them. The
 loop is our own because training spends its time in it: rejected steps are not differentiated, no stage is computed more
-than once more in the gradient, and one state a step is kept.
+than once more in the gradient, and one state a step is kept; of the first steps of a wide network the matrix products
+too, so that these are not computed again.
 
 A step takes (y, k), the state and its rate, to (y', k'):
 
@@ -24,6 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+
+from ffjord.products import Linearised, are_worth_keeping, linearised
 
 Rates = Callable[[Array, Any, Any], Any]
 Norm = Callable[[Any], Array]
@@ -84,6 +87,8 @@ class Plan(NamedTuple):
     checkpoints: int
     direction: int
     """1 from 0 to 1, -1 from 1 to 0."""
+    with_products: int = 0
+    """Of how many steps, from the first on, the gradient may keep the matrix products too."""
 
 
 class Outcome(NamedTuple):
@@ -101,6 +106,8 @@ class _Record(NamedTuple):
     lengths: Array
     stride: Array
     kept: Any
+    products: Any = None
+    """The first steps' (y, k), and the matrix products of their stages, where these are kept."""
 
 
 class _Loop(NamedTuple):
@@ -158,7 +165,7 @@ def _solve(inputs: Any, control: Control, rates: Rates, norm: Norm, plan: Plan) 
 @_solve.def_fwd
 def _forward(perturbed: Any, inputs: Any, control: Control, rates: Rates, norm: Norm, plan: Plan):
     del perturbed
-    loop = _run(inputs, control, rates, norm, plan, record=True)
+    loop = _run(inputs, control, rates, norm, plan, record=True, products=True)
     return (loop.y, loop.outcome), (loop.record, loop.outcome.accepted)
 
 
@@ -171,17 +178,28 @@ def _backward(
     start, args = inputs
     params, rest = eqx.partition(args, perturbed[1])
     grad_y = jax.tree.map(lambda y, g: jnp.zeros_like(y) if g is None else g, start, grads[0], is_leaf=_is_none)
-    grad_k = jax.tree.map(jnp.zeros_like, grad_y) if plan.method.reuses_last else ()
-    zero = (grad_y, grad_k, jax.tree.map(jnp.zeros_like, params))
-    step = lambda i, state, params: _step(
-        rates, plan, record.times[i], record.lengths[i], state, eqx.combine(params, rest)
-    )[:2]
+    zero = (grad_y, jax.tree.map(jnp.zeros_like, params))
+    known = 0 if record.products is None else jnp.minimum(accepted, len(jax.tree.leaves(record.products)[0]))
 
-    def pull(i, state, grad):
-        grad_y, grad_k, grad_params = grad
-        _, pullback = jax.vjp(lambda state, params: step(i, state, params), state, params)
-        grad_state, more = pullback((grad_y, grad_k))
-        return *grad_state, jax.tree.map(jnp.add, grad_params, more)
+    def step(i, y, params):
+        return _lone_step(rates, plan, record.times[i], record.lengths[i], y, eqx.combine(params, rest))
+
+    def pull(i, y, grad):
+        grad_y, grad_params = grad
+        _, pullback = jax.vjp(lambda y, params: step(i, y, params), y, params)
+        grad_y, more = pullback(grad_y)
+        return grad_y, _sum(grad_params, more)
+
+    def pull_known(i, grad):
+        grad_y, grad_params = grad
+        state, products = jax.tree.map(lambda x: x[i], record.products)
+        s, h = record.times[i], record.lengths[i]
+        (grad_y, grad_k), more = _linearised(rates, plan, s, h, state, args).pull(products, grad_y)
+        grad_params = _sum(grad_params, eqx.filter(more, perturbed[1]))
+        if not plan.method.reuses_last:
+            return grad_y, grad_params
+        _, pullback = jax.vjp(lambda y, params: rates(s, y, eqx.combine(params, rest)), state[0], params)
+        return _sum((grad_y, grad_params), pullback(grad_k))
 
     longest = 1 << (-(-plan.max_steps // plan.checkpoints) - 1).bit_length()  # strides double
     local = jax.tree.map(lambda x: jnp.zeros((longest, *x.shape[1:]), x.dtype), record.kept)
@@ -190,35 +208,42 @@ def _backward(
         number, grad = carry
         first = number * record.stride
         count = jnp.minimum(record.stride, accepted - first)
-        state = jax.tree.map(lambda x: x[number], record.kept)
-        again = lambda j, c: _put_and_advance(c, j, lambda state: step(first + j, state, params))
-        buffer, state = jax.lax.fori_loop(0, count - 1, again, (local, state))
-        grad = pull(first + count - 1, state, grad)
+        y = jax.tree.map(lambda x: x[number], record.kept)
+        again = lambda j, c: _put_and_advance(c, j, lambda y: step(first + j, y, params))
+        buffer, y = jax.lax.fori_loop(0, count - 1, again, (local, y))
+        grad = pull(first + count - 1, y, grad)
         back = lambda j, grad: pull(first + count - 2 - j, jax.tree.map(lambda x: x[count - 2 - j], buffer), grad)
-        return number - 1, jax.lax.fori_loop(0, count - 1, back, grad)
+        fewer = jnp.minimum(count, first + count - known) - 1
+        return number - 1, jax.lax.fori_loop(0, fewer, back, grad)
 
     segments = -(-accepted // record.stride)
-    _, (grad_y, grad_k, grad_params) = jax.lax.while_loop(lambda c: c[0] >= 0, segment, (segments - 1, zero))
-    if not plan.method.reuses_last:
-        return grad_y, grad_params
-    begin = _begin(plan, grad_y)
-    _, pullback = jax.vjp(lambda y, params: rates(begin, y, eqx.combine(params, rest)), start, params)
-    more_y, more_params = pullback(grad_k)
-    add = lambda a, b: jax.tree.map(jnp.add, a, b)
-    return add(grad_y, more_y), add(grad_params, more_params)
+    goes_on = lambda carry: jnp.minimum((carry[0] + 1) * record.stride, accepted) > known
+    _, grad = jax.lax.while_loop(goes_on, segment, (segments - 1, zero))
+    if record.products is None:
+        return grad
+    return jax.lax.fori_loop(0, known, lambda j, grad: pull_known(known - 1 - j, grad), grad)
 
 
 def _run(
-    inputs: Any, control: Control, rates: Rates, norm: Norm, plan: Plan, *, record: bool, bounded: bool = False
+    inputs: Any,
+    control: Control,
+    rates: Rates,
+    norm: Norm,
+    plan: Plan,
+    *,
+    record: bool,
+    products: bool = False,
+    bounded: bool = False,
 ) -> _Loop:
     start, args = inputs
     begin = _begin(plan, start)
     none = jnp.zeros((), jnp.int32)
     k = rates(begin, start, args) if plan.method.reuses_last else ()
     h = _first_step(start, k, args, control, rates, norm, plan)
-    first = _Loop(
-        jnp.zeros_like(begin), h, start, k, Outcome(none, none, none), _blank(start, k, begin, plan) if record else None
-    )
+    blank = _blank(start, begin, plan) if record else None
+    if blank is not None and products:
+        blank = blank._replace(products=_blank_products(rates, plan, begin, (start, k), args))
+    first = _Loop(jnp.zeros_like(begin), h, start, k, Outcome(none, none, none), blank)
     advance = _adapted_step if control.grid is None else _grid_step
     goes_on = lambda loop: loop.outcome.status == RUNNING
     body = lambda loop: advance(loop, args, control, rates, norm, plan)
@@ -232,10 +257,10 @@ def _grid_step(loop: _Loop, args: Any, control: Control, rates: Rates, norm: Nor
     number = loop.outcome.accepted
     end = control.grid[number + 1]
     s, h = _signed(loop.s, end - loop.s, plan)
-    y, k, _ = _step(rates, plan, s, h, (loop.y, loop.k), args)
+    y, k, _, products = _tried(loop, s, h, args, rates, plan)
     status = jnp.where(end >= 1, FINISHED, jnp.where(number + 1 == plan.max_steps, TOO_MANY, RUNNING))
     outcome = Outcome(status.astype(jnp.int32), number + 1, loop.outcome.rejected)
-    return _Loop(end, loop.h, y, k, outcome, _recorded(loop, s, h, True, plan))
+    return _Loop(end, loop.h, y, k, outcome, _recorded(loop, s, h, True, products, plan))
 
 
 def _adapted_step(loop: _Loop, args: Any, control: Control, rates: Rates, norm: Norm, plan: Plan) -> _Loop:
@@ -243,7 +268,7 @@ def _adapted_step(loop: _Loop, args: Any, control: Control, rates: Rates, norm: 
     is_last = loop.s + loop.h >= 1 - 8 * eps
     h = jnp.where(is_last, 1 - loop.s, loop.h)
     s_signed, h_signed = _signed(loop.s, h, plan)
-    y, k, error = _step(rates, plan, s_signed, h_signed, (loop.y, loop.k), args)
+    y, k, error, products = _tried(loop, s_signed, h_signed, args, rates, plan)
     size = _size(error, loop.y, y, control, norm)
     size = jnp.where(jnp.isnan(size), jnp.inf, size)
     keep = size < 1
@@ -261,7 +286,7 @@ def _adapted_step(loop: _Loop, args: Any, control: Control, rates: Rates, norm: 
         y=jax.tree.map(pick, y, loop.y),
         k=jax.tree.map(pick, k, loop.k),
         outcome=Outcome(status, accepted, rejected),
-        record=_recorded(loop, s_signed, h_signed, keep, plan),
+        record=_recorded(loop, s_signed, h_signed, keep, products, plan),
     )
 
 
@@ -291,17 +316,52 @@ def _size(error: Any, y: Any, other: Any, control: Control, norm: Norm) -> Array
     return norm(jax.tree.map(scaled, error, y, other))
 
 
+def _tried(loop: _Loop, s: Array, h: Array, args: Any, rates: Rates, plan: Plan) -> tuple[Any, Any, Any, Any]:
+    """A step from where the loop is: the new y and k, the local error, and the products if these are recorded."""
+    state = loop.y, loop.k
+    if loop.record is None or loop.record.products is None:
+        return *_step(rates, plan, s, h, state, args), None
+    y, ks, products, _ = _linearised(rates, plan, s, h, state, args)
+    return y, *_ending(rates, plan, s, h, y, ks, args), products
+
+
 def _step(rates: Rates, plan: Plan, s: Array, h: Array, state: Any, args: Any) -> tuple[Any, Any, Any]:
     """One step from (y, k): the new y and k, and the local error."""
+    y, ks = _stages(rates, plan, s, h, state, args)
+    return y, *_ending(rates, plan, s, h, y, ks, args)
+
+
+def _lone_step(rates: Rates, plan: Plan, s: Array, h: Array, y: Any, args: Any) -> Any:
+    """One step from y alone, as the gradient sees it: each evaluation belongs to the step that starts with it."""
+    k = rates(s, y, args) if plan.method.reuses_last else ()
+    return _stages(rates, plan, s, h, (y, k), args)[0]
+
+
+def _linearised(rates: Rates, plan: Plan, s: Array, h: Array, state: Any, args: Any) -> Linearised:
+    """`_stages`, to be pulled back to (y, k) and all arrays of `args`."""
+    params, rest = eqx.partition(args, eqx.is_inexact_array)
+    stages = lambda state, params: _stages(rates, plan, s, h, state, eqx.combine(params, rest))
+    return linearised(stages, state, params, others=(s, h, rest))
+
+
+def _stages(rates: Rates, plan: Plan, s: Array, h: Array, state: Any, args: Any) -> tuple[Any, list[Any]]:
+    """The new y, and the rates that it is made of."""
     y, k = state
-    _, rows, times, weights, error_weights, reuses_last = plan.method
-    ks, stage = [k if reuses_last else rates(s, y, args)], y
-    for row, c in zip(rows, times, strict=True):
-        stage = _combined(y, ks, row, h)
-        ks.append(rates(s + c * h, stage, args))
-    y = stage if reuses_last else _combined(y, ks, weights, h)
-    error = jax.tree.map(lambda e: h * e, _weighted(ks, error_weights))
-    return y, ks[-1] if reuses_last else (), error
+    _, rows, times, weights, _, reuses_last = plan.method
+    *rows, weights = rows if reuses_last else (*rows, weights)
+    ks = [k if reuses_last else rates(s, y, args)]
+    for row, c in zip(rows, times[: len(rows)], strict=True):
+        ks.append(rates(s + c * h, _combined(y, ks, row, h), args))
+    return _combined(y, ks, weights, h), ks
+
+
+def _ending(rates: Rates, plan: Plan, s: Array, h: Array, y: Any, ks: list[Any], args: Any) -> tuple[Any, Any]:
+    """The rate at the new y, of a method that reuses it, and the local error."""
+    method = plan.method
+    if method.reuses_last:
+        ks = [*ks, rates(s + method.c[-1] * h, y, args)]
+    error = jax.tree.map(lambda e: h * e, _weighted(ks, method.b_error))
+    return ks[-1] if method.reuses_last else (), error
 
 
 def _combined(y: Any, ks: list[Any], weights: tuple[float, ...], h: Array) -> Any:
@@ -317,19 +377,28 @@ def _weighted(ks: list[Any], weights: tuple[float, ...]) -> Any:
     return jax.tree.map(lambda *terms: sum(w * term for w, term in zip(weights, terms, strict=True)), *used)
 
 
-def _blank(start: Any, k: Any, s: Array, plan: Plan) -> _Record:
+def _blank(start: Any, s: Array, plan: Plan) -> _Record:
     size = min(plan.checkpoints, plan.max_steps)
-    kept = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), (start, k))
+    kept = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), start)
     scalars = jnp.zeros(plan.max_steps, s.dtype)
     return _Record(scalars, scalars, jnp.ones((), jnp.int32), kept)
 
 
-def _recorded(loop: _Loop, s: Array, h: Array, keep: Any, plan: Plan) -> _Record | None:
+def _blank_products(rates: Rates, plan: Plan, s: Array, state: Any, args: Any) -> Any:
+    """Room for the first steps' products, if they are worth it."""
+    size = min(plan.with_products, plan.max_steps)
+    if size == 0 or not are_worth_keeping(rates, s, state[0], args, calls=size * len(plan.method.b)):
+        return None
+    one = jax.eval_shape(lambda: (state, _linearised(rates, plan, s, s, state, args).products))
+    return jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), one)
+
+
+def _recorded(loop: _Loop, s: Array, h: Array, keep: Any, products: Any, plan: Plan) -> _Record | None:
     """The record with the step that starts from the loop's state, if it was kept."""
     if loop.record is None:
         return None
     number, size = loop.outcome.accepted, min(plan.checkpoints, plan.max_steps)
-    times, lengths, stride, kept = loop.record
+    times, lengths, stride, kept, room = loop.record
     place = jnp.where(keep, number, plan.max_steps)
     times, lengths = times.at[place].set(s, mode="drop"), lengths.at[place].set(h, mode="drop")
     full = keep & (number == size * stride)
@@ -337,8 +406,11 @@ def _recorded(loop: _Loop, s: Array, h: Array, keep: Any, plan: Plan) -> _Record
     kept = jax.lax.cond(full, lambda kept: jax.tree.map(halve, kept), lambda kept: kept, kept)
     stride = jnp.where(full, 2 * stride, stride)
     slot = jnp.where(keep & (number % stride == 0), number // stride, size)
-    kept = jax.tree.map(lambda x, new: x.at[slot].set(new, mode="drop"), kept, (loop.y, loop.k))
-    return _Record(times, lengths, stride, kept)
+    kept = jax.tree.map(lambda x, new: x.at[slot].set(new, mode="drop"), kept, loop.y)
+    if room is not None:  # a step that is rejected is overwritten by the next
+        put = lambda x, new: x.at[number].set(new, mode="drop")
+        room = jax.tree.map(put, room, ((loop.y, loop.k), products))
+    return _Record(times, lengths, stride, kept, room)
 
 
 def _put_and_advance(carry: Any, j: Array, advance: Callable[[Any], Any]) -> Any:
@@ -353,6 +425,10 @@ def _signed(s: Array, h: Array, plan: Plan) -> tuple[Array, Array]:
 
 def _begin(plan: Plan, like: Any) -> Array:
     return jnp.asarray(0.0 if plan.direction == 1 else 1.0, jax.tree.leaves(like)[0].dtype)
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.add, a, b)
 
 
 def _is_none(x: Any) -> bool:

@@ -101,6 +101,9 @@ _EXPLICIT = {
 }
 _FIXED = ("euler", "midpoint", "rk4")
 _IMPLICIT = "kvaerno5"
+_WITH_PRODUCTS = 2
+"""How many steps are kept with their matrix products, where these are dear. More would cost what they save in solves of
+one or two steps, since room for them has to be cleared (docs/performance.md)."""
 _FIRST_STEP = 0.15
 """Of the implicit method; part of the path."""
 
@@ -246,6 +249,7 @@ def solve(
         max_steps=solver.max_steps if grid is None else len(grid) - 1,
         checkpoints=solver.checkpoints,
         direction=-1 if reverse else 1,
+        with_products=_WITH_PRODUCTS if solver.shares_steps() else 0,
     )
     run = solve_openly if solver.gradient == "direct" else solve_explicit
     run = solve_recorded if solver.record else run
