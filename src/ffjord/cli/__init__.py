@@ -14,13 +14,14 @@ COMMANDS = {
     "fit": "learn the density of a table: .csv, .npy, .npz or .parquet",
     "resume": "go on with a run where it stopped",
     "evaluate": "test likelihood of a run, exact and with its standard error",
+    "compare": "runs side by side: likelihoods, differences on the same points, and what they cost",
     "check": "can the numbers of a run be trusted? Verdicts, and samples against data",
     "sample": "draw samples: .npy, .csv or a picture",
     "score": "log-densities of the points in a file",
     "plot": "figure and animation of a 1-D or 2-D flow",
     "data": "the paper's tables: what is there, get one, check one",
     "search": "look for the best architecture of an experiment",
-    "reproduce": "make a study again: fewer-evaluations",
+    "reproduce": "make a figure, a table or a study again from nothing",
 }
 
 _HELP = """\

@@ -183,10 +183,7 @@ def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
     shown = {
         "test NLL": _nll(results),
         "points": f"{results['points']:,}",
-        "trace": results["divergence"],
-        "solver": f"{results['method']}, rtol {results['rtol']:g}, atol {results['atol']:g}",
-        "NFE": f"{results['nfe']:.0f}",
-        "steps": f"{results['accepted_steps']:.1f} accepted, {results['rejected_steps']:.1f} rejected",
+        **(_solved(results) if results["divergence"] else {}),
         "parameters": f"{results['parameters']:,}",
     }
     if run.experiment.paper:
@@ -196,6 +193,16 @@ def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
         steps = " + ".join(map(str, fixed["steps"]))
         shown["fixed steps"] = f"{steps} of {fixed['method']}, NFE {fixed['nfe']:.0f}, test NLL {_nll(fixed)}"
     return shown
+
+
+def _solved(results: dict[str, Any]) -> dict[str, str]:
+    """What there is to tell of the solves of a continuous flow."""
+    return {
+        "trace": results["divergence"],
+        "solver": f"{results['method']}, rtol {results['rtol']:g}, atol {results['atol']:g}",
+        "NFE": f"{results['nfe']:.0f}",
+        "steps": f"{results['accepted_steps']:.1f} accepted, {results['rejected_steps']:.1f} rejected",
+    }
 
 
 def _nll(results: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ffjord.cli.common import parse
 from ffjord.experiments import EXPERIMENTS, Experiment
+from ffjord.experiments.comparisons import KINDS
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ def main(argv: Sequence[str]) -> int:
         how = f"{_model(experiment)}\n{_training(experiment)}"
         table.add_row(experiment.name, experiment.summary, how, experiment.paper)
     Console().print(table)
+    print(f"With the models that the paper compares with: toy/NAME-glow; table/NAME-MODEL for {', '.join(KINDS)}.")
     return 0
 
 

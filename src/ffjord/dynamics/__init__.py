@@ -11,4 +11,5 @@ from ffjord.dynamics.layers import LinearMap as LinearMap
 from ffjord.dynamics.layers import time_linear as time_linear
 from ffjord.dynamics.mlp import MLP as MLP
 from ffjord.dynamics.mlp import nonlinearity as nonlinearity
+from ffjord.dynamics.planar import Planar as Planar
 from ffjord.dynamics.residual import ResidualMLP as ResidualMLP

@@ -1,5 +1,6 @@
 """A named, typed configuration for every experiment of the paper. Free of JAX; `experiments.build` is not."""
 
+from ffjord.experiments.catalog import COMPARISONS as COMPARISONS
 from ffjord.experiments.catalog import EXPERIMENTS as EXPERIMENTS
 from ffjord.experiments.catalog import find as find
 from ffjord.experiments.config import DataConfig as DataConfig

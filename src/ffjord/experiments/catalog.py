@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ffjord.errors import InputError
+from ffjord.experiments.comparisons import KINDS, table_with, toy_with_glow
 from ffjord.experiments.config import DataConfig, Experiment, ModelConfig, SolveConfig, TrainConfig
 
 _TOY_SOLVE = SolveConfig(rtol=1e-4, atol=1e-4)
@@ -162,11 +163,23 @@ _ALL += [
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
 
+_COLUMNS = {"power": 6, "gas": 8, "hepmass": 21, "miniboone": 43, "bsds300": 63, "digits": 64, "breast-cancer": 30}
+
+COMPARISONS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in [
+        *(toy_with_glow(EXPERIMENTS[f"toy/{name}"]) for name in _TOYS),
+        *(table_with(EXPERIMENTS[f"table/{name}"], kind, dim) for name, dim in _COLUMNS.items() for kind in KINDS),
+    ]
+}
+"""The same data with the models that the paper compares with."""
+
 
 def find(name: str) -> Experiment:
     """The named experiment, or an error that suggests near names."""
-    if name in EXPERIMENTS:
-        return EXPERIMENTS[name]
-    near = difflib.get_close_matches(name, EXPERIMENTS, n=3, cutoff=0.4)
+    known = EXPERIMENTS | COMPARISONS
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise InputError(f"there is no experiment {name!r}.{hint} `ffjord list` shows them all.")

@@ -19,7 +19,7 @@ from ffjord.divergence import (
     Orthogonal,
     automatic,
 )
-from ffjord.dynamics import MLP, ResidualMLP
+from ffjord.dynamics import MLP, Planar, ResidualMLP
 from ffjord.experiments.config import ModelConfig, RegularizationConfig, SolveConfig
 from ffjord.flow import Flow, StandardNormal
 from ffjord.models.compared import COMPARED
@@ -111,6 +111,8 @@ def _dynamics(dim: int, model: ModelConfig, condition_size: int, key: PRNGKeyArr
             return MLP(dim, model.hidden, layer=model.layer, **common)
         case "residual":
             return ResidualMLP(dim, model.hidden, frequencies=model.frequencies, harmonics=model.harmonics, **common)
+        case "planar":
+            return Planar(dim, model.hidden, **common)
         case _:
             raise ValueError(f"dynamics must be one of {', '.join(get_args(DynamicsName))}; got {model.dynamics!r}.")
 

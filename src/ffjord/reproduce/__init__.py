@@ -1,5 +1,8 @@
 """Studies that `ffjord reproduce` makes again from nothing: figures and numbers by one command. Free of JAX."""
 
 STUDIES = {
-    "fewer-evaluations": "what reduces function evaluations and training time: regularisers, flow matching, solver",
+    "figure2": "Glow and FFJORD on the eight toys, side by side (--quick: minutes; an hour or two)",
+    "table1": "what each model can do, shown by trying it (a minute)",
+    "table2": "every model on the paper's tables for the same time (--quick: minutes; --minutes of each model)",
+    "fewer-evaluations": "what reduces function evaluations and training time (--quick: minutes; an hour and a half)",
 }

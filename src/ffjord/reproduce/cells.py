@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,25 +36,35 @@ def result_of(cell: Cell, folder: Path, *, within: float, quick: bool) -> dict[s
 
     A run that was cut off goes on where it was. `within`: see `ffjord evaluate --within`.
     """
-    path = run_path(cell, folder)
-    kept = path / "cell.json"
     experiment = settings(cell.data, cell.recipe, cell.seed, quick=quick)
+    return cell._asdict() | kept_result(run_path(cell, folder), experiment, lambda run: _scored(run, within))
+
+
+def kept_result(path: Path, experiment: Experiment, score: Callable[[Run], dict[str, Any]]) -> dict[str, Any]:
+    """Trains the experiment in a run directory and scores it, or reads what it has found before.
+
+    A run that was cut off goes on where it was. One that fails has `failed`, its reason, in place of scores. Both have
+    their `timing`.
+    """
+    run, kept = _opened(path, experiment), path / "cell.json"
     if kept.is_file():
-        found = json.loads(kept.read_text())
-        if Run.open(path).experiment.to_dict() == _stored(experiment):
-            return found
-        raise InputError(f"{path} holds a run with other settings; remove it, or choose another place: --runs DIR.")
+        return json.loads(kept.read_text())
+    try:
+        with TrainingDisplay(experiment.train.steps, every_seconds=30.0) as display:
+            train_run(run, run.source(), show=display, tell=display.tell)
+        found = score(run)
+    except TrainingError as error:
+        found = {"failed": str(error)}
+    write_json(kept, found | timing(run))
+    return found | timing(run)
+
+
+def _opened(path: Path, experiment: Experiment) -> Run:
+    """The run directory, new or with these very settings."""
     run = Run.open(path) if (path / "config.json").exists() else Run.create(path, experiment)
     if run.experiment.to_dict() != _stored(experiment):
         raise InputError(f"{path} holds a run with other settings; remove it, or choose another place: --runs DIR.")
-    try:
-        with TrainingDisplay(experiment.train.steps, every_seconds=30) as display:
-            train_run(run, run.source(), show=display, tell=display.tell)
-        found = cell._asdict() | _scored(run, within) | timing(run)
-    except TrainingError as error:
-        found = cell._asdict() | {"failed": str(error)} | timing(run)
-    write_json(kept, found)
-    return found
+    return run
 
 
 def _scored(run: Run, within: float) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""Table 1: what each kind of model can do. Imports JAX when it runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ffjord.experiments.config import ModelConfig
+
+_NETWORK = {"hidden": (17, 17), "nonlinearity": "tanh"}
+MODELS = {
+    "planar": ModelConfig(kind="planar", flows=2),
+    "IAF": ModelConfig(kind="iaf", flows=2, **_NETWORK),
+    "MADE": ModelConfig(kind="made", flows=1, **_NETWORK),
+    "MAF": ModelConfig(kind="maf", flows=2, **_NETWORK),
+    "TAN": ModelConfig(kind="tan", flows=1, hidden=(17,), nonlinearity="tanh", components=3),
+    "MAF-DDSF": ModelConfig(kind="maf-ddsf", flows=1, components=4, **_NETWORK),
+    "NICE": ModelConfig(kind="nice", flows=2, **_NETWORK),
+    "Real NVP": ModelConfig(kind="real-nvp", flows=2, **_NETWORK),
+    "Glow": ModelConfig(kind="glow", flows=2, **_NETWORK),
+    "planar CNF": ModelConfig(dynamics="planar", hidden=(2,)),
+    "FFJORD": ModelConfig(hidden=(17, 17)),
+}
+
+PAPER = {
+    "planar": (False, True, True, False),
+    "MAF": (True, False, True, False),
+    "TAN": (True, False, True, False),
+    "NICE": (True, True, True, False),
+    "Real NVP": (True, True, True, False),
+    "Glow": (True, True, True, False),
+    "planar CNF": (True, True, True, False),
+    "FFJORD": (True, True, True, True),
+}
+"""What the paper says of them, in the order of the columns; *planar* for its normalizing flows."""
+
+COLUMNS = ("train on data", "one-pass sampling", "exact log-likelihood", "free-form Jacobian")
+
+
+def study(out: Path, *, tell: Callable[[str], None]) -> list[Path]:
+    """Tries every model, and writes the table."""
+    import jax
+
+    from ffjord.reproduce.abilities import abilities
+
+    found: dict[str, tuple[bool, ...]] = {}
+    with jax.enable_x64(True):
+        for name, model in MODELS.items():
+            found[name] = abilities(model)
+            tell(f"{name}: {', '.join(f'{column} {_mark(can)}' for column, can in _columns(found[name]))}")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "README.md").write_text(as_markdown(found))
+    return [out / "README.md"]
+
+
+def as_markdown(found: dict[str, tuple[bool, ...]]) -> str:
+    """README.md of the study."""
+    lines = [
+        "# Table 1: what each model can do",
+        "",
+        "Made by `ffjord reproduce table1`, which builds each model with arbitrary weights and tries it:",
+        "",
+        "- *train on data*: the density of a given point takes no more than three times the passes through networks",
+        "  that a sample takes. No search for an inverse, no pass for every column.",
+        "- *one-pass sampling*: the reverse, and a sample of twice as many columns takes no more passes.",
+        "- *exact log-likelihood*: it is that of the whole Jacobian's determinant, to 1e-6.",
+        "- *free-form Jacobian*: in some part, or in the dynamics of a continuous one, every entry of the Jacobian",
+        "  depends on the point, and the changes have full rank: no zeros, no block, no few directions.",
+        "",
+        f"| model | {' | '.join(COLUMNS)} | in the paper |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, can in found.items():
+        lines.append(f"| {name} | {' | '.join(map(_mark, can))} | {_said(name, can)} |")
+    return "\n".join([*lines, ""])
+
+
+def _columns(can: tuple[bool, ...]) -> list[tuple[str, bool]]:
+    return list(zip(COLUMNS, can, strict=True))
+
+
+def _mark(can: bool) -> str:
+    return "✓" if can else "✗"
+
+
+def _said(name: str, can: tuple[bool, ...]) -> str:
+    said = PAPER.get(name)
+    return "–" if said is None else "the same" if said == tuple(can) else " ".join(map(_mark, said))
