@@ -161,7 +161,7 @@ def test_the_scale_of_real_nvp_is_bounded():
     params, rest = eqx.partition(flow, trainable(flow))
     wild = eqx.combine(jax.tree.map(lambda p: 1e3 * p, params), rest)
     log_det = wild.bijection.forward(rows((2,), n=20)).log_det
-    assert 1.9 < float(jnp.max(jnp.abs(log_det))) < 2.001  # the norm's own is log(1 + 1e-4)
+    assert 1.9 < float(jnp.max(jnp.abs(log_det))) <= 2
 
 
 @pytest.mark.parametrize("kind", KINDS)

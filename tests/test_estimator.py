@@ -429,7 +429,8 @@ def test_default_settings_compete_with_the_classics():
     ("params", "columns_in", "objective", "dynamics", "hidden", "steps"),
     [
         ({}, 2, "likelihood", "mlp", (64, 64), 1000),
-        ({}, 4, "flow-matching", "residual", (128,) * 3, 3000),
+        ({}, 32, "likelihood", "mlp", (128, 128), 1000),
+        ({}, 33, "flow-matching", "residual", (132,) * 3, 3000),
         ({}, 100, "flow-matching", "residual", (256,) * 3, 3000),
         ({"flows": 2}, 10, "likelihood", "mlp", (64, 64), 1000),
         ({"matching_steps": 500}, 20, "likelihood", "mlp", (80, 80), 1000),

@@ -212,10 +212,10 @@ def test_what_was_found_is_said_and_the_settings_follow_the_table(tmp_path, caps
     assert "1 of 40 rows are left out, because they have missing values (1 in column 'c0')" in shown
     assert "hint: k looks discrete" in shown
     assert "--dequantize k" in shown
-    assert "few.csv: the density of c0, c1, c2, c3, k from 39 rows, by flow-matching" in shown
+    assert "few.csv: the density of c0, c1, c2, c3, k from 39 rows, by likelihood" in shown
     config = json.loads((tmp_path / "runs/fit/few/config.json").read_text())
-    assert config["train"]["objective"] == "flow-matching"
-    assert config["model"]["dynamics"] == "residual"
+    assert config["train"]["objective"] == "likelihood"
+    assert config["model"]["dynamics"] == "mlp"
     assert config["model"]["hidden"] == [8]
     assert config["train"]["batch_size"] == 32
     assert "runs/fit/few already holds a run" in fails(capsys, "fit", "few.csv")

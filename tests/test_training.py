@@ -11,11 +11,12 @@ import pytest
 
 from ffjord.data import TOYS, FreshSamples
 from ffjord.experiments import ModelConfig, SolveConfig, TrainConfig
-from ffjord.models import ffjord
+from ffjord.models import build_model, ffjord
 from ffjord.objectives import Progress, likelihood
-from ffjord.parameters import Buffer
+from ffjord.parameters import Buffer, trainable
 from ffjord.training import Silent, initial_state, train
-from ffjord.training.optimizer import optimizer, schedule
+from ffjord.training.optimizer import _matrices, optimizer, schedule
+from ffjord.training.spectral import limit_norms
 from ffjord.training.state import start
 from ffjord.training.step import compile_steps
 
@@ -121,6 +122,32 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted():
     good, _ = steps(after, -bad, jax.random.key(0))
     assert int(good.skipped) == 1
     assert not np.array_equal(good.model.weight, after.model.weight)
+
+
+def test_weight_decay_knows_matrices_of_stacked_layers():
+    flow = build_model(2, ModelConfig(kind="glow", flows=3, hidden=(8, 8)), key=jax.random.key(0))
+    params = eqx.filter(flow, trainable(flow))
+    marked = jax.tree.map(lambda p, matrix: (p.ndim - 1 >= 2) == matrix, params, _matrices(params))
+    assert all(jax.tree.leaves(marked))
+    assert len(set(jax.tree.leaves(_matrices(params)))) == 2
+
+
+def test_norms_of_stacked_layers_are_limited_one_by_one():
+    flow = build_model(2, ModelConfig(kind="nice", flows=2, hidden=(8, 8)), key=jax.random.key(0))
+    scaled = jax.tree.map(lambda p: p * jnp.asarray([1.0, 100.0]).reshape(2, *[1] * (p.ndim - 1)), _stacked(flow))
+    limited = limit_norms(_with_stacked(flow, scaled), 3.0)
+    for before, after in zip(jax.tree.leaves(scaled), jax.tree.leaves(_stacked(limited)), strict=True):
+        if before.ndim == 3 and min(before.shape[1:]) > 1:
+            np.testing.assert_array_equal(after[0], before[0])  # small ones stay as they are
+            assert float(jnp.linalg.norm(after[1], 2)) < 3.2 < float(jnp.linalg.norm(before[1], 2))
+
+
+def _stacked(flow):
+    return eqx.filter(flow.bijection.parts[1], eqx.is_inexact_array)
+
+
+def _with_stacked(flow, arrays):
+    return eqx.tree_at(lambda f: f.bijection.parts[1], flow, eqx.combine(arrays, flow.bijection.parts[1]))
 
 
 def test_weight_decay_shrinks_matrices_and_nothing_else():

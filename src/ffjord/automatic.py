@@ -44,8 +44,9 @@ DEFAULTS: dict[str, Any] = {
 }
 """The estimator's other settings where they differ from those of an experiment."""
 
-_FEW = 3
-"""Columns up to which the likelihood is the more exact objective."""
+_FEW = 32
+"""Columns up to which the likelihood is the better objective, by results/estimator_defaults.md: better on tables of 2
+and 30 columns, about as good on those of 4 and 13, and worse on one of 64."""
 
 
 def configs(params: Mapping[str, Any], n: int, dim: int) -> tuple[ModelConfig, SolveConfig, TrainConfig]:

@@ -138,9 +138,9 @@ def glow_step(event_shape: tuple[int, int, int], width: int, *, key: PRNGKeyArra
 
 
 def one_width(hidden: Sequence[int]) -> int:
-    """The width that all hidden layers of a coupling's network have."""
-    if not hidden or len(set(hidden)) > 1 or min(hidden) < 1:
-        raise ValueError(f"hidden of a coupling's network must be one positive width, repeated; got {tuple(hidden)}.")
+    """The width that all hidden layers have; networks of flowjax and Equinox have no others."""
+    if len(set(hidden)) != 1 or hidden[0] < 1:
+        raise ValueError(f"hidden must be one positive width, repeated for every layer; got {tuple(hidden)}.")
     return hidden[0]
 
 

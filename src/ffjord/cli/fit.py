@@ -29,7 +29,7 @@ class Settings:
     """How to learn. What is not given is chosen by the size of the table."""
 
     objective: ObjectiveName | None = None
-    """What training minimises: the likelihood up to three columns, flow matching for more, if not given."""
+    """What training minimises: the likelihood up to 32 columns, flow matching for more, if not given."""
     dynamics: DynamicsName | None = None
     """The network."""
     hidden: tuple[int, ...] | None = None

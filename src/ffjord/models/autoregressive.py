@@ -19,6 +19,7 @@ from paramax import Parameterize
 
 from ffjord.bijections import ActNorm, Chain, FromFlowjax, MovingNorm
 from ffjord.bijections.base import AbstractBijection
+from ffjord.bijections.coupling import one_width
 from ffjord.dynamics import nonlinearity
 from ffjord.experiments.config import ModelConfig
 from ffjord.flow import Flow, StandardNormal
@@ -51,13 +52,6 @@ def iaf(dim: int, model: ModelConfig, *, condition_size: int = 0, key: PRNGKeyAr
     Kingma et al., "Improving Variational Inference with Inverse Autoregressive Flow", NeurIPS 2016.
     """
     return _flow(dim, model, _layers(dim, model, condition_size, key), condition_size)
-
-
-def one_width(hidden: Sequence[int]) -> int:
-    """The width of all hidden layers; flowjax's networks have no others."""
-    if len(set(hidden)) != 1 or hidden[0] < 1:
-        raise ValueError(f"hidden must be one positive width, repeated for every layer; got {tuple(hidden)}.")
-    return hidden[0]
 
 
 def _flow(dim: int, model: ModelConfig, layers: Sequence[fx.AbstractBijection], condition_size: int) -> Flow:

@@ -31,9 +31,10 @@ def nice(dim: int, model: ModelConfig, *, condition_size: int = 0, key: PRNGKeyA
 
 
 def real_nvp(dim: int, model: ModelConfig, *, condition_size: int = 0, key: PRNGKeyArray) -> Flow:
-    """Real NVP (Dinh et al. 2017): couplings x_b = exp(s(z_a)) z_b + t(z_a), with batch normalisation between.
+    """Real NVP (Dinh et al. 2017): couplings x_b = exp(s(z_a)) z_b + t(z_a), with norms between.
 
-    The log-scale is bounded, |s| < 2: no layer can grow without limit. The norms have scales of their own.
+    The norms are act-norms, or with `norm` = moving running-statistics batch norms as in that paper. The log-scale is
+    bounded, |s| < 2: no layer can grow without limit. The norms have scales of their own.
     """
     scale = Parameterize(_bounded_exp, jnp.zeros(()))
     affine = eqx.tree_at(lambda affine: affine.scale, flowjax.Affine(), scale)

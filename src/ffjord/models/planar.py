@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from ffjord.bijections import Repeated
 from ffjord.bijections.base import AbstractBijection, Report, Transformed
+from ffjord.bijections.coupling import one_width
 from ffjord.dynamics import nonlinearity
 from ffjord.experiments.config import ModelConfig
 from ffjord.flow import Flow, StandardNormal
-from ffjord.models.autoregressive import one_width
 
 
 def planar(dim: int, model: ModelConfig, *, condition_size: int = 0, key: PRNGKeyArray) -> Flow:

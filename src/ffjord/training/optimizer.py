@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import optax
 
+from ffjord.bijections.repeated import Repeated
 from ffjord.experiments.config import TrainConfig
 
 
@@ -51,4 +52,7 @@ def optimizer(config: TrainConfig) -> optax.GradientTransformation:
 
 
 def _matrices(params: Any) -> Any:
-    return jax.tree.map(lambda p: p.ndim >= 2, params)
+    """Which parameters are matrices. Layers of a `Repeated` are stacked, so that theirs have one axis more."""
+    stacked = lambda layers: jax.tree.map(lambda p: p.ndim >= 3, layers)
+    mark = lambda node: stacked(node) if isinstance(node, Repeated) else node.ndim >= 2
+    return jax.tree.map(mark, params, is_leaf=lambda node: isinstance(node, Repeated))

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from ffjord.bijections.repeated import Repeated
 from ffjord.parameters import trainable
 
 _ITERATIONS = 20
@@ -14,10 +15,13 @@ def limit_norms(model: PyTree, limit: float) -> PyTree:
     """W / max(1, σ(W) / limit) for every trained matrix W, where σ is its largest singular value.
 
     A kernel of a convolution is taken as the matrix (out, in × places). Vectors, and matrices of one row or column
-    (gates and shifts of the time), stay as they are.
+    (gates and shifts of the time), stay as they are. In a `Repeated`, every layer has its own matrices.
     """
     params, rest = eqx.partition(model, trainable(model))
-    return eqx.combine(jax.tree.map(lambda p: _limited(p, limit), params), rest)
+    one = lambda weight: _limited(weight, limit)
+    each = lambda node: jax.tree.map(jax.vmap(one), node) if isinstance(node, Repeated) else one(node)
+    limited = jax.tree.map(each, params, is_leaf=lambda node: isinstance(node, Repeated))
+    return eqx.combine(limited, rest)
 
 
 def largest_singular_value(matrix: Float[Array, "m n"]) -> Float[Array, ""]:
