@@ -15,6 +15,10 @@ usage: ffjord reproduce STUDY ...
 studies:
 {studies}
 
+examples:
+  ffjord reproduce figure2 --quick
+  ffjord reproduce table2 --data power --data-dir DIR --minutes 60
+
 `ffjord reproduce STUDY --help` tells the options of a study."""
 
 
