@@ -153,7 +153,9 @@ def _cells(data: str, row: dict[str, Any]) -> list[str]:
     if "failed" in row:
         return [row["model"], "", *time_spent, "failed", "", "", paper, "", ""]
     best = min((point["loss"] for point in row["curve"] if point["loss"] is not None), default=float("nan"))
-    sampled = f"{'' if row['sample_told_from'] == row['sample_points'] else '~'}{row['sample_seconds']:.2g}"
+    seconds = row["sample_seconds"]
+    about = "" if row["sample_told_from"] == row["sample_points"] else "~"
+    sampled = about + (f"{seconds:.2g}" if seconds < 99 else f"{seconds:.0f}")
     test = f"{row['test_nll']:.3f} ± {row['test_nll_stderr']:.3f}"
     nfe = f"{row['nfe']:.0f}" if row["nfe"] else "–"
     losses = [f"{best:.3f}", test, f"{row['points']:,}", paper]
