@@ -168,7 +168,7 @@ def test_the_scale_of_real_nvp_is_bounded():
 def test_wrong_settings_are_named(kind):
     with pytest.raises(ValueError, match=r"dim must be at least 2 .*; got 1\."):
         model(kind, dim=1)
-    with pytest.raises(ValueError, match=r"hidden .* one positive width, repeated; got \(4, 8\)"):
+    with pytest.raises(ValueError, match=r"hidden .* one positive width, repeated for every layer; got \(4, 8\)"):
         model(kind, hidden=(4, 8))
 
 

@@ -450,7 +450,7 @@ def test_the_default_learns_a_table_of_several_columns():
     x = rng.normal(size=(1200, 4)) * [1.0, 10.0, 0.1, 1.0] + np.array([0.0, 5.0, 0.0, -3.0])
     x[:, 3] += x[:, 0] ** 2
     fitted = FFJORD(steps=600, random_state=0).fit(x[:1000])
-    assert fitted.model_config_.dynamics == "residual"
+    assert fitted.model_config_.dynamics == "mlp"
     truth = -0.5 * 4 * np.log(2 * np.pi * np.e)  # the scales cancel but for one factor of 10 and one of 0.1
     assert fitted.score(x[1000:]) > truth - 0.35
     assert fitted.score(x[1000:]) > GaussianMixture(1).fit(x[:1000]).score(x[1000:]) + 0.1

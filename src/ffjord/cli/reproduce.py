@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     if name in ("-h", "--help", "--list"):
         width = max(map(len, STUDIES))
         print(_HELP.format(studies="\n".join(f"  {study:<{width}}  {about}" for study, about in STUDIES.items())))
-        return 0
+        raise SystemExit(0)
     if name not in STUDIES:
         raise InputError(f"there is no study {name!r}; there are {', '.join(STUDIES)}. The study comes first.")
     return importlib.import_module(f"ffjord.cli.studies.{name.replace('-', '_')}").main(rest)
