@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _loss(bijection, train: np.ndarray, test: np.ndarray) -> float:
-    fitted, _ = bijection.calibrate(jnp.asarray(train), key=jax.random.key(0))
+    fitted = bijection.calibrate(jnp.asarray(train), key=jax.random.key(0))
     flow = Flow(StandardNormal(train.shape[1:]), fitted)
     return -float(np.mean(score(flow, test).log_prob, dtype=np.float64))
 

@@ -56,7 +56,7 @@ def chain(build):
 
 def gaussianized(kind):
     rows = jnp.asarray(np.random.default_rng(0).standard_t(4, (4000, 2)) @ [[2.0, 0.3], [0.0, 0.1]] + [1.0, 0.0])
-    return kind(2, knots=32).calibrate(rows, key=jax.random.key(0))[0]
+    return kind(2, knots=32).calibrate(rows, key=jax.random.key(0))
 
 
 BIJECTIONS = {
@@ -228,14 +228,15 @@ def x():
 
 
 def test_calibrated_act_norm_gives_zero_mean_and_unit_deviation(x):
-    norm, z = ActNorm((2,)).calibrate(x, key=jax.random.key(0))
+    norm = ActNorm((2,)).calibrate(x, key=jax.random.key(0))
+    z = norm.inverse(x).value
     np.testing.assert_allclose(jnp.mean(z, axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(jnp.std(z, axis=0), 1, atol=1e-4)
-    np.testing.assert_array_equal(norm.inverse(x).value, z)
 
 
 def test_calibrated_moving_norm_has_the_batchs_statistics(x):
-    norm, z = MovingNorm((2,)).calibrate(x, key=jax.random.key(0))
+    norm = MovingNorm((2,)).calibrate(x, key=jax.random.key(0))
+    z = norm.inverse(x).value
     np.testing.assert_allclose(norm.mean.value, jnp.mean(x, axis=0))
     np.testing.assert_allclose(norm.variance.value, jnp.var(x, axis=0))
     np.testing.assert_allclose(z, (x - x.mean(0)) / jnp.sqrt(x.var(0) + 1e-4), rtol=1e-12)
@@ -260,11 +261,11 @@ def test_chain_hands_each_part_what_it_saw(x):
 
 def test_calibrating_a_chain_normalises_what_each_part_sees(x):
     chain = Chain([ActNorm((2,)), Standardize(jnp.asarray([1.0, 0.0]), jnp.asarray([4.0, 0.2])), MovingNorm((2,))])
-    calibrated, z = chain.calibrate(x, key=jax.random.key(0))
+    calibrated = chain.calibrate(x, key=jax.random.key(0))
+    z = calibrated.inverse(x).value
     np.testing.assert_allclose(calibrated.parts[2].mean.value, x.mean(0))
     np.testing.assert_allclose(jnp.mean(z, axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(jnp.std(z, axis=0), 1, atol=1e-4)
-    np.testing.assert_allclose(calibrated.inverse(x).value, z, rtol=1e-12)
 
 
 def test_until_stops_each_continuous_part_in_its_turn(build):

@@ -114,8 +114,8 @@ def test_repeated_layers_take_up_what_each_of_them_saw():
 @pytest.mark.parametrize(("build", "shape"), [(block, (3,)), (images, IMAGE)])
 def test_calibrating_repeated_layers_normalises_what_each_sees(build, shape):
     x = 3.0 + 2.0 * rows(shape, n=100)
-    calibrated, z = perturbed(Repeated(build, 3, key=KEY)).calibrate(x, key=KEY)
-    np.testing.assert_allclose(calibrated.inverse(x).value, z, rtol=1e-10)
+    calibrated = perturbed(Repeated(build, 3, key=KEY)).calibrate(x, key=KEY)
+    z = calibrated.inverse(x).value
     for layer in reversed(layers_of(calibrated, 3).parts):
         normalised = layer.parts[2].inverse(x).value.reshape(-1, 3)
         np.testing.assert_allclose(jnp.mean(normalised, axis=0), 0, atol=1e-10)

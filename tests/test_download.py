@@ -1,5 +1,6 @@
 """Downloads from a server on this machine: whole, interrupted, resumed, damaged, refused."""
 
+import dataclasses
 import hashlib
 import io
 import re
@@ -16,7 +17,8 @@ from ffjord.cli import main
 from ffjord.data import download as downloads
 from ffjord.data import resuming, sets
 from ffjord.data.download import download, get, unpack
-from ffjord.data.origins import MAF, PUBLISHER, Origin, Take
+from ffjord.data.images import IMAGE_SETS
+from ffjord.data.origins import IMAGES, MAF, PUBLISHER, Origin, Take
 from ffjord.data.resuming import DownloadError, Resuming
 from ffjord.errors import InputError
 
@@ -273,6 +275,33 @@ def test_every_origin_brings_files_that_can_be_read():
             accepted = [f"{name}/{form.file}" for form in table.forms]
             assert any(file == form or file.startswith(f"{form}/") for file in brought for form in accepted)
             assert all(one.url.startswith("https://") for one in origins[name])
+
+
+def test_origins_of_pictures_are_checked_and_read_as_they_are():
+    assert set(IMAGES) == {name for name, images in IMAGE_SETS.items() if images.forms}
+    for name, origins in IMAGES.items():
+        assert {f"{name}/{form.file}" for form in IMAGE_SETS[name].forms} & {one.file for one in origins}
+        for one in origins:
+            assert re.fullmatch("md5:[0-9a-f]{32}", one.checksum or "")
+            assert one.url.startswith("https://")
+            assert one.url.endswith(one.file.removeprefix(name))
+            assert not one.take
+
+
+def test_pictures_by_the_command(server, tmp_path, monkeypatch, capsys):
+    origin = dataclasses.replace(server.origin(), file="mnist/train-images-idx3-ubyte.gz")
+    monkeypatch.setitem(downloads.IMAGES, "mnist", (origin,))
+    assert main(["data", "get", "MNIST", "--data-dir", str(tmp_path)]) == 0
+    path = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
+    assert path.read_bytes() == CONTENT
+    assert f"there: {path}\nnext: ffjord data check mnist" in capsys.readouterr().out
+    path.write_bytes(b"mine")
+    assert main(["data", "get", "mnist", "--data-dir", str(tmp_path)]) == 2
+    assert "its checksum" in capsys.readouterr().err
+    assert server.asked == [0]
+    assert main(["data", "get", "digits", "--data-dir", str(tmp_path / "none")]) == 0
+    assert "digits comes with scikit-learn" in capsys.readouterr().out
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_command(server, tmp_path, monkeypatch, capsys):

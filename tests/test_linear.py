@@ -122,10 +122,10 @@ def test_a_map_of_each_place_does_the_same_everywhere():
 def test_norms_of_channels_start_from_all_places():
     x = 3.0 + 2.0 * rows(PLACES, n=50)
     for norm in (ActNorm((3,)), MovingNorm((3,))):
-        calibrated, z = EachPlace(norm).calibrate(x, key=KEY)
+        calibrated = EachPlace(norm).calibrate(x, key=KEY)
+        z = calibrated.inverse(x).value
         np.testing.assert_allclose(jnp.mean(z, axis=(0, 1, 2)), 0, atol=1e-12)
         np.testing.assert_allclose(jnp.std(z, axis=(0, 1, 2)), 1, atol=1e-4)
-        np.testing.assert_allclose(calibrated.inverse(x).value, z, rtol=1e-12)
         assert calibrated.inner.shift.shape == (3,)
 
 

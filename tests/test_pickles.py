@@ -1,4 +1,4 @@
-"""Tables that pandas has pickled: read without pandas, and without executing anything."""
+"""Tables that pandas has pickled, and dicts of arrays: read without pandas, and without executing anything."""
 
 import base64
 import os
@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
-from ffjord.data.pickles import read_frame
+from ffjord.data.pickles import read_dict, read_frame
 from ffjord.errors import InputError
 from tests.old_pandas import old_frame
 
@@ -169,3 +169,39 @@ def test_a_thing_that_holds_itself_is_refused(tmp_path):
     circle: list = []
     circle.append(circle)
     refused(tmp_path, old_frame({"a": np.arange(3.0)}, names=circle), "its columns have no names")
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("dtype", ["u1", "<f8", ">i4"])
+def test_dicts_of_arrays(protocol, dtype):
+    given = {"a": np.arange(6).astype(dtype).reshape(2, 3), "names": ["x", "y"], "n": 3, "text": "z", "none": []}
+    found = read_dict(pickle.dumps(given, protocol=protocol), "here")
+    assert found.keys() == given.keys()
+    assert found["a"].dtype == given["a"].dtype
+    np.testing.assert_array_equal(found.pop("a"), given.pop("a"))
+    assert found == given
+
+
+@pytest.mark.parametrize(
+    ("thing", "words"),
+    [
+        ({"a": Evil(os.system, "true")}, r"wants to call posix\.system"),
+        ({"a": [[1]]}, "'a' is list, not an array"),
+        ({"a": {"b": 1}}, "'a' is dict"),
+        ({"a": 0.5}, "'a' is float"),
+        ({"a": np.dtype("u1")}, "'a' is dtype"),
+        ({"a": np.array([1, None])}, "of type O8"),
+        ({1: 2}, "it holds dict, not a dict with texts as keys"),
+        (np.arange(3), "it holds _reconstruct, not a dict"),
+    ],
+)
+def test_other_dicts_are_refused(thing, words):
+    with pytest.raises(InputError, match=f"here is not a pickled dict of arrays: .*{words}"):
+        read_dict(pickle.dumps(thing, protocol=2), "here")
+
+
+def test_damaged_dicts_are_refused():
+    good = pickle.dumps({"a": np.arange(3.0)}, protocol=2)
+    for end in range(len(good)):
+        with pytest.raises(InputError, match=r"here is not a pickled dict of arrays: ."):
+            read_dict(good[:end], "here")

@@ -3,6 +3,7 @@
 from typing import Literal
 
 LayerKind = Literal["ignore", "concat", "squash", "concatsquash", "hyper", "blend"]
+ConvKind = Literal["ignore", "concat", "squash", "concatsquash", "hyper", "blend", "concatcoord"]
 NonlinearityName = Literal["tanh", "softplus", "elu", "swish", "relu", "square", "identity"]
 DivergenceName = Literal["auto", "exact", "closed-form", "hutchinson", "orthogonal", "hutch++", "bottleneck"]
 NoiseKind = Literal["gaussian", "rademacher"]
@@ -10,11 +11,11 @@ MethodName = Literal["dopri5", "tsit5", "dopri8", "bosh3", "heun", "kvaerno5", "
 Steps = Literal["batch", "worst", "sample"]
 Gradient = Literal["checkpointed", "adjoint", "direct"]
 NormKind = Literal["none", "moving", "act"]
-GaussianizeKind = Literal["none", "marginal", "radial"]
+GaussianizeKind = Literal["none", "marginal", "radial", "levels"]
 ModelKind = Literal["ffjord", "nice", "real-nvp", "glow", "planar", "made", "maf", "iaf", "tan", "maf-ddsf"]
-DynamicsName = Literal["mlp", "residual", "planar"]
+DynamicsName = Literal["mlp", "residual", "planar", "conv", "encoder-decoder", "unet"]
 ObjectiveName = Literal["likelihood", "flow-matching"]
 CouplingName = Literal["independent", "optimal"]
 InterpolantName = Literal["straight", "trigonometric"]
 TimesName = Literal["uniform", "stratified", "logit-normal"]
-ScheduleName = Literal["constant", "cosine"]
+ScheduleName = Literal["constant", "cosine", "drop"]

@@ -147,7 +147,7 @@ class Flow(eqx.Module):
         """The flow with its normalisations set from data."""
         if not self.bijection.rows_to_calibrate():
             return self
-        return self._with(self.bijection.calibrate(x, condition=self._conditions(condition, len(x)), key=key)[0])
+        return self._with(self.bijection.calibrate(x, condition=self._conditions(condition, len(x)), key=key))
 
     def absorb(self, observed: Any) -> "Flow":
         """The flow with its running statistics moved by what a training batch showed."""

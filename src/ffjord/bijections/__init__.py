@@ -15,8 +15,13 @@ from ffjord.bijections.coupling import glow_step as glow_step
 from ffjord.bijections.foreign import FromFlowjax as FromFlowjax
 from ffjord.bijections.gaussianize import Marginals as Marginals
 from ffjord.bijections.gaussianize import Radial as Radial
+from ffjord.bijections.images import Logit as Logit
+from ffjord.bijections.images import OnHalf as OnHalf
+from ffjord.bijections.images import Squeezed as Squeezed
+from ffjord.bijections.levels import Levels as Levels
 from ffjord.bijections.linear import EachPlace as EachPlace
 from ffjord.bijections.linear import LULinear as LULinear
+from ffjord.bijections.masked import MaskedCoupling as MaskedCoupling
 from ffjord.bijections.norm import ActNorm as ActNorm
 from ffjord.bijections.norm import MovingNorm as MovingNorm
 from ffjord.bijections.norm import Standardize as Standardize

@@ -79,12 +79,9 @@ class AbstractBijection(eqx.Module):
 
     def calibrate(
         self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
-    ) -> tuple["AbstractBijection", Float[Array, "n *event"]]:
-        """Lets the map set its initial values from data; returns it and the image of the data.
-
-        Parts of a chain that are nearer to the base than any that wants to see data need not compute it.
-        """
-        return self, self.inverse(x, condition=condition, train=True, key=key).value
+    ) -> "AbstractBijection":
+        """The map with its initial values set from data."""
+        return self
 
     def absorb(self, observed: Any) -> "AbstractBijection":
         """Takes up what `inverse(..., train=True)` reported as observed."""

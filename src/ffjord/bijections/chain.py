@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Transformed, combine
-from ffjord.bijections.cnf import CNF
+from ffjord.bijections.cnf import continuous_parts
 
 
 class Chain(AbstractBijection):
@@ -51,11 +51,11 @@ class Chain(AbstractBijection):
 
     def until(self, fraction: Float[Array, ""]) -> "Chain":
         """Each of K continuous parts takes its K-th of the fraction; the other parts always act in full."""
-        count = max(1, sum(isinstance(part, CNF) for part in self.parts))
+        counts = [len(continuous_parts(part)) for part in self.parts]
         parts, position = [], 0
-        for part in self.parts:
-            parts.append(part.until(jnp.clip(fraction * count - position, 0.0, 1.0)))
-            position += isinstance(part, CNF)
+        for part, count in zip(self.parts, counts, strict=True):
+            parts.append(part.until(jnp.clip((fraction * sum(counts) - position) / max(1, count), 0.0, 1.0)))
+            position += count
         return Chain(parts)
 
     def rows_to_calibrate(self) -> int:
@@ -63,13 +63,16 @@ class Chain(AbstractBijection):
 
     def calibrate(
         self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
-    ) -> tuple["Chain", Float[Array, "n *event"]]:
+    ) -> "Chain":
+        """Part by part from the data: each sees the image that the calibrated ones before it give."""
         parts = list(self.parts)
         keys = jax.random.split(key, len(parts))
-        last = min(i for i, part in enumerate(parts) if part.rows_to_calibrate())
+        last = min((i for i, part in enumerate(parts) if part.rows_to_calibrate()), default=len(parts))
         for i, part_key in zip(range(len(parts) - 1, last - 1, -1), keys, strict=False):
-            parts[i], x = parts[i].calibrate(x, condition=condition, key=part_key)
-        return Chain(parts), x
+            parts[i] = parts[i].calibrate(x, condition=condition, key=part_key)
+            if i > last:
+                x = parts[i].inverse(x, condition=condition, train=True, key=part_key).value
+        return Chain(parts)
 
     def absorb(self, observed: Any) -> "Chain":
         """`observed` comes from `inverse`, which meets the parts in reverse order."""

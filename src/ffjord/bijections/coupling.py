@@ -13,6 +13,7 @@ from ffjord.bijections.base import AbstractBijection, Report, Transformed
 from ffjord.bijections.linear import EachPlace, LULinear
 from ffjord.bijections.norm import ActNorm
 from ffjord.choices import NonlinearityName
+from ffjord.dynamics import Convolution
 from ffjord.dynamics import nonlinearity as _sigma
 
 
@@ -106,20 +107,19 @@ class DenseNetwork(eqx.Module):
 class ConvNetwork(eqx.Module):
     """x_a → (s, t): convolutions 3×3, 1×1, 3×3 with relu between, the last one zero at the start. Channels are last."""
 
-    layers: tuple[eqx.nn.Conv2d, ...]
+    layers: tuple[Convolution, ...]
 
     def __init__(self, in_size: int, out_size: int, width: int = 64, *, key: PRNGKeyArray):
         first, middle, last = jax.random.split(key, 3)
         self.layers = (
-            eqx.nn.Conv2d(in_size, width, 3, padding=1, key=first),
-            eqx.nn.Conv2d(width, width, 1, key=middle),
-            _zeroed(eqx.nn.Conv2d(width, out_size, 3, padding=1, key=last)),
+            Convolution(in_size, width, key=first),
+            Convolution(width, width, 1, key=middle),
+            Convolution(width, out_size, key=last).zeroed(),
         )
 
     def __call__(self, x: Float[Array, "h w a"], condition: Array | None = None) -> Float[Array, "h w st"]:
         first, middle, last = self.layers
-        h = jax.nn.relu(middle(jax.nn.relu(first(jnp.moveaxis(x, -1, 0)))))
-        return jnp.moveaxis(last(h), 0, -1)
+        return last(jax.nn.relu(middle(jax.nn.relu(first(x)))))
 
 
 def glow_step(event_shape: tuple[int, int, int], width: int, *, key: PRNGKeyArray) -> list[AbstractBijection]:

@@ -82,9 +82,8 @@ class Marginals(AbstractBijection):
 
     def calibrate(
         self, x: Float[Array, "n dim"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
-    ) -> tuple["Marginals", Float[Array, "n dim"]]:
-        fitted = eqx.tree_at(lambda m: m.knots, self, _fitted(self.knots, np.asarray(x), ndtri))
-        return fitted, fitted.inverse(x).value
+    ) -> "Marginals":
+        return eqx.tree_at(lambda m: m.knots, self, _fitted(self.knots, np.asarray(x), ndtri))
 
 
 class Radial(AbstractBijection):
@@ -132,14 +131,13 @@ class Radial(AbstractBijection):
 
     def calibrate(
         self, x: Float[Array, "n dim"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
-    ) -> tuple["Radial", Float[Array, "n dim"]]:
+    ) -> "Radial":
         rows = np.asarray(x, np.float64)
         factor = np.linalg.cholesky(np.cov(rows.T))
         white = eqx.tree_at(lambda r: (r.mean.array, r.factor.array), self, (_like(x, rows.mean(0)), _like(x, factor)))
         lengths = np.asarray(_log_length(white._whitened(x)))
         log_chi = lambda level: 0.5 * np.log(2 * gammaincinv(rows.shape[1] / 2, level))
-        fitted = eqx.tree_at(lambda r: r.knots, white, _fitted(self.knots, lengths, log_chi))
-        return fitted, fitted.inverse(x).value
+        return eqx.tree_at(lambda r: r.knots, white, _fitted(self.knots, lengths, log_chi))
 
     def _whitened(self, x: Array) -> Array:
         return jax.scipy.linalg.solve_triangular(self.factor.value, (x - self.mean.value).T, lower=True).T

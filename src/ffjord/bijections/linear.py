@@ -116,9 +116,8 @@ class EachPlace(AbstractBijection):
         *,
         condition: Shaped[Array, "n ..."] | None = None,
         key: PRNGKeyArray,
-    ) -> tuple["EachPlace", Float[Array, "n *places channels"]]:
-        inner, value = self.inner.calibrate(_flat(x), condition=_spread(condition, x), key=key)
-        return EachPlace(inner), value.reshape(x.shape)
+    ) -> "EachPlace":
+        return EachPlace(self.inner.calibrate(_flat(x), condition=_spread(condition, x), key=key))
 
     def absorb(self, observed: Any) -> "EachPlace":
         return EachPlace(self.inner.absorb(observed))

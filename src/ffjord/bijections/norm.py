@@ -78,10 +78,9 @@ class ActNorm(AbstractBijection):
 
     def calibrate(
         self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
-    ) -> tuple["ActNorm", Float[Array, "n *event"]]:
+    ) -> "ActNorm":
         log_scale = jnp.log(jnp.std(x, axis=0) + 1e-6)
-        norm = eqx.tree_at(lambda n: (n.log_scale, n.shift), self, (log_scale, jnp.mean(x, axis=0)))
-        return norm, norm.inverse(x).value
+        return eqx.tree_at(lambda n: (n.log_scale, n.shift), self, (log_scale, jnp.mean(x, axis=0)))
 
 
 class MovingNorm(AbstractBijection):
@@ -134,9 +133,8 @@ class MovingNorm(AbstractBijection):
 
     def calibrate(
         self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
-    ) -> tuple["MovingNorm", Float[Array, "n *event"]]:
-        norm = self._with_statistics(jnp.mean(x, axis=0), jnp.var(x, axis=0))
-        return norm, norm.inverse(x).value
+    ) -> "MovingNorm":
+        return self._with_statistics(jnp.mean(x, axis=0), jnp.var(x, axis=0))
 
     def absorb(self, observed: Any) -> "MovingNorm":
         if observed is None:

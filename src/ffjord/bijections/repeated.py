@@ -59,17 +59,15 @@ class Repeated(AbstractBijection):
 
     def calibrate(
         self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
-    ) -> tuple["Repeated", Float[Array, "n *event"]]:
+    ) -> "Repeated":
         """Layer by layer from the data: each sees the image that the calibrated ones before it give."""
 
         def step(layer: AbstractBijection, x: Array, key: PRNGKeyArray) -> tuple[Array, AbstractBijection]:
-            if layer.rows_to_calibrate():
-                layer, _ = layer.calibrate(x, condition=condition, key=key)
-            # Not the image that `calibrate` returns: a chain's may lack its parts nearest to the base.
+            layer = layer.calibrate(x, condition=condition, key=key)
             return layer.inverse(x, condition=condition, train=True, key=key).value, layer
 
-        x, arrays = self._scan(step, x, key, reverse=True)
-        return self._with(eqx.combine(arrays, self.layers)), x
+        _, arrays = self._scan(step, x, key, reverse=True)
+        return self._with(eqx.combine(arrays, self.layers))
 
     def absorb(self, observed: Any) -> "Repeated":
         return self._with(eqx.filter_vmap(lambda layer, seen: layer.absorb(seen))(self.layers, observed))

@@ -1,4 +1,4 @@
-"""Gets the paper's tables from where they are published. Nothing that is there already is replaced."""
+"""Gets the sets from where they are published. Nothing that is there already is replaced."""
 
 import fnmatch
 import shutil
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
-from ffjord.data.origins import MAF, PUBLISHER, Origin, Take
+from ffjord.data.origins import IMAGES, MAF, PUBLISHER, Origin, Take
 from ffjord.data.resuming import DownloadError, Resuming
 from ffjord.data.sets import places
 from ffjord.errors import InputError
@@ -19,9 +19,10 @@ from ffjord.progress import rows_bar
 
 
 def get(name: str, origin: Literal["maf", "publisher"], data_dir: Path | None = None) -> list[Path]:
-    """The files of a set, downloaded if they are not there, in the first of the places where sets are looked for."""
+    """The files of a set, downloaded if they are not there, in the first of the places where sets are looked for.
+    Pictures have one origin."""
     folder = places(data_dir)[0].path
-    origins = {"maf": MAF, "publisher": PUBLISHER}[origin][name]
+    origins = IMAGES[name] if name in IMAGES else {"maf": MAF, "publisher": PUBLISHER}[origin][name]
     return [path for one in origins for path in _obtained(one, folder)]
 
 

@@ -1,4 +1,4 @@
-"""Where the paper's tables are published: addresses, checksums, and which files of an archive are wanted."""
+"""Where the sets are published: addresses, checksums, and which files of an archive are wanted."""
 
 from dataclasses import dataclass
 
@@ -80,3 +80,23 @@ PUBLISHER: dict[str, tuple[Origin, ...]] = {
     ),
 }
 """The UCI repository's and Berkeley's files. No checksums are stated for them."""
+
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
+
+IMAGES: dict[str, tuple[Origin, ...]] = {
+    "mnist": tuple(
+        Origin(f"{_MNIST}/{name}", f"mnist/{name}", f"md5:{checksum}")
+        for name, checksum in (
+            ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+            ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
+        )
+    ),
+    "cifar10": (
+        Origin(
+            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            "cifar10/cifar-10-binary.tar.gz",
+            "md5:c32a1d4ab5d03f1284b67883e8d87530",
+        ),
+    ),
+}
+"""The publishers' files of pictures, which are read as they are."""

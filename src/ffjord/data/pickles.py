@@ -1,10 +1,11 @@
-"""A table that pandas has pickled, read without pandas and without executing anything.
+"""Arrays, and a table that pandas has pickled, read without pandas and without executing anything.
 
 A pickle is a program: it names functions and calls them. Here every function that it may name (those of NumPy and
 pandas, and a few that they need) is replaced by a stand-in that keeps what it is called with; any other is refused.
-What has been kept is then looked through for the table's numbers and names.
+What has been kept is then looked through for numbers and names.
 """
 
+import io
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +49,9 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> type[_Kept]:
         if module.split(".")[0] not in _LIBRARIES and (module, name) not in _OTHERS:
-            raise InputError(f"it wants to call {module}.{name}, which no table needs; nothing of it was executed")
+            raise InputError(
+                f"it wants to call {module}.{name}, which no array and no table needs; nothing of it was executed"
+            )
         return type("_Kept", (_Kept,), {"name": name.split(".")[-1]})
 
 
@@ -63,6 +66,28 @@ def read_frame(path: Path) -> dict[str, np.ndarray]:
     except Exception as error:  # a damaged pickle can fail in any way
         what = str(error) or type(error).__name__
         raise InputError(f"{path} is not a table pickled by pandas: {what}.") from error
+
+
+def read_dict(raw: bytes, where: str) -> dict[str, Any]:
+    """A pickled dict of arrays, texts, whole numbers, and lists of texts and whole numbers; anything else is refused.
+    `where` names the pickle in errors."""
+    try:
+        found = _Unpickler(io.BytesIO(raw), encoding="latin1").load()  # bytes of Python 2 are text in Latin-1
+        if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+            raise ValueError(f"it holds {getattr(found, 'name', type(found).__name__)}, not a dict with texts as keys")
+        return {name: _value(name, value) for name, value in found.items()}
+    except Exception as error:  # a damaged pickle can fail in any way
+        what = str(error) or type(error).__name__
+        raise InputError(f"{where} is not a pickled dict of arrays: {what}.") from error
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, _Kept) and value.name in ("_reconstruct", "_frombuffer"):
+        return _array(value)
+    plain = lambda thing: isinstance(thing, (str, bytes, int))
+    if plain(value) or (isinstance(value, list) and all(map(plain, value))):
+        return value
+    raise ValueError(f"{name[:40]!r} is {getattr(value, 'name', type(value).__name__)}, not an array and not a list")
 
 
 def _columns(frame: Any) -> dict[str, np.ndarray]:

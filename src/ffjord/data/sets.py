@@ -1,4 +1,4 @@
-"""The paper's tables in the files of their publishers: what there is, and where it is looked for. Free of JAX."""
+"""The paper's tables in the files of their publishers: what there is, and where sets are looked for. Free of JAX."""
 
 import functools
 import os
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import platformdirs
@@ -30,9 +30,9 @@ class Form:
     tolerance: float = 0.05
     """How far the test log-likelihood of one Gaussian may be from that of MAF's rows."""
 
-    def read(self, path: Path) -> Split:
+    def read(self, path: Path, *more: Any) -> Split:
         module, function = self.reader.split(".")
-        return getattr(import_module(f"ffjord.data.{module}"), function)(path)
+        return getattr(import_module(f"ffjord.data.{module}"), function)(path, *more)
 
 
 @dataclass(frozen=True)
@@ -134,24 +134,32 @@ def places(data_dir: str | Path | None = None) -> list[Place]:
     return [*found, Place(platformdirs.user_cache_path("ffjord") / "data", "the cache")]
 
 
-def found_forms(name: str, data_dir: str | Path | None = None) -> Iterator[tuple[Form, Path]]:
-    """The forms of a set that are there, the preferred one first."""
+def found_forms(
+    name: str, data_dir: str | Path | None = None, forms: tuple[Form, ...] | None = None
+) -> Iterator[tuple[Form, Path]]:
+    """The forms of a set that are there, the preferred one first; of a table, or of those that are given."""
+    forms = SETS[name].forms if forms is None else forms
     for place in places(data_dir):
         for folder in _folders(place.path, name):
-            yield from ((form, folder / form.file) for form in SETS[name].forms if (folder / form.file).exists())
+            yield from ((form, folder / form.file) for form in forms if (folder / form.file).exists())
+
+
+def first_form(name: str, forms: tuple[Form, ...], data_dir: str | Path | None = None) -> tuple[Form, Path]:
+    """The preferred form that is there; an error tells what was looked for, and where."""
+    for found in found_forms(name, data_dir, forms):
+        return found
+    looked = "; ".join(f"{place.path} ({place.named_by})" for place in places(data_dir))
+    wanted = ", ".join(f"{name}/{form.file}" for form in forms)
+    raise InputError(
+        f"{name}: none of its files ({wanted}) was found. Looked in {looked}. "
+        f"`ffjord data get {name}` downloads it; --data-dir names another place."
+    )
 
 
 @functools.lru_cache(maxsize=1)
 def load(name: str, data_dir: str | None = None) -> Split:
     """The set in the first form that is there; refuses one that has not the rows and columns it should have."""
-    form, path = next(found_forms(name, data_dir), (None, None))
-    if form is None or path is None:
-        looked = "; ".join(f"{place.path} ({place.named_by})" for place in places(data_dir))
-        wanted = ", ".join(f"{name}/{form.file}" for form in SETS[name].forms)
-        raise InputError(
-            f"{name}: none of its files ({wanted}) was found. Looked in {looked}. "
-            f"`ffjord data get {name}` downloads it; --data-dir names another place."
-        )
+    form, path = first_form(name, SETS[name].forms, data_dir)
     return checked(name, form.read(path), path)
 
 

@@ -5,6 +5,11 @@ p(x | c), one that maps t, z and c. Two optional abilities are
 found by their names: `encode`/`decode` (the waist, for `Bottleneck`) and `value_and_divergence` (for `ClosedForm`).
 """
 
+from ffjord.dynamics.conv import ConvNet as ConvNet
+from ffjord.dynamics.conv import EncoderDecoder as EncoderDecoder
+from ffjord.dynamics.convolution import AbstractTimeConvolution as AbstractTimeConvolution
+from ffjord.dynamics.convolution import Convolution as Convolution
+from ffjord.dynamics.convolution import time_convolution as time_convolution
 from ffjord.dynamics.given import Given as Given
 from ffjord.dynamics.layers import AbstractTimeLinear as AbstractTimeLinear
 from ffjord.dynamics.layers import LinearMap as LinearMap
@@ -13,3 +18,4 @@ from ffjord.dynamics.mlp import MLP as MLP
 from ffjord.dynamics.mlp import nonlinearity as nonlinearity
 from ffjord.dynamics.planar import Planar as Planar
 from ffjord.dynamics.residual import ResidualMLP as ResidualMLP
+from ffjord.dynamics.unet import UNet as UNet

@@ -70,18 +70,20 @@ class ResidualMLP(eqx.Module):
     def __call__(
         self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | None = None
     ) -> Float[Array, " dim"]:
-        sigma, waves = _sigma(self.nonlinearity), self._waves(t)
+        sigma, told = _sigma(self.nonlinearity), waves(t, self.frequencies)
         h = self.first(self._with_harmonics(z))
         if self.given is not None and condition is not None:
             h = h + self.given(condition)
         for time, layer in zip(self.times, self.layers, strict=True):
-            h = h + layer(sigma(h + time(waves)))
+            h = h + layer(sigma(h + time(told)))
         return self.last(h)
 
     def _with_harmonics(self, z: Array) -> Array:
         angles = jnp.pi / 4 * z * 2.0 ** jnp.arange(self.harmonics, dtype=z.dtype)[:, None]
         return jnp.concatenate([z, jnp.sin(angles).ravel(), jnp.cos(angles).ravel()])
 
-    def _waves(self, t: Array) -> Array:
-        angles = jnp.pi * t * jnp.arange(1, self.frequencies + 1, dtype=t.dtype)
-        return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)])
+
+def waves(t: Float[Array, ""], count: int) -> Float[Array, " 2*count"]:
+    """φ(t) = (cos πkt, sin πkt), k = 1 … `count`."""
+    angles = jnp.pi * t * jnp.arange(1, count + 1, dtype=t.dtype)
+    return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)])

@@ -6,12 +6,15 @@ import jax
 
 from ffjord.data import TABLES, TOYS, FreshSamples, LateRows, Picture, Rows, Source
 from ffjord.data.held_out import HeldOut
+from ffjord.data.images import load_images
+from ffjord.data.pictures import Pictures, image_set, is_image
 from ffjord.data.sets import SETS, found_forms, load
+from ffjord.data.split import Split
 from ffjord.errors import InputError
 from ffjord.experiments.config import Experiment, MatchingConfig, RegularizationConfig, SolveConfig, TrainConfig
 from ffjord.flow import Flow
 from ffjord.matching import FlowMatching
-from ffjord.models import build_model, regularizers
+from ffjord.models import build_image_model, build_model, regularizers
 from ffjord.objectives import Likelihood, Objective, Staged, Tightening
 
 
@@ -21,6 +24,8 @@ def build_source(experiment: Experiment, *, folder: Path | None = None) -> Sourc
     if file.path:
         read = lambda: _rows_of_file(experiment)
         return LateRows((len(file.columns),), read, condition_size=len(file.condition_on))
+    if is_image(data.name):
+        return _pictures(experiment)
     if data.name in TABLES:
         table = TABLES[data.name]()
         batch_size = min(experiment.train.batch_size, len(table.train))
@@ -34,6 +39,25 @@ def build_source(experiment: Experiment, *, folder: Path | None = None) -> Sourc
         seed=experiment.seed,
         num_validation=data.num_validation,
         num_test=data.num_test,
+    )
+
+
+def _pictures(experiment: Experiment) -> Pictures:
+    """The images of a set, with as many for validation as are wanted."""
+    data, about = experiment.data, image_set(experiment.data.name)
+
+    def read() -> Split:
+        split = load_images(about.name, data.data_dir)
+        return split._replace(validation=split.validation[: data.num_validation])
+
+    return Pictures(
+        about.shape,
+        read,
+        levels=about.levels,
+        num_test=about.rows[2],
+        batch_size=experiment.train.batch_size,
+        seed=experiment.seed,
+        flips=about.name == "cifar10",
     )
 
 
@@ -59,8 +83,11 @@ def _rows_of_set(experiment: Experiment) -> Rows | HeldOut:
 
 def build_flow(experiment: Experiment, source: Source) -> Flow:
     """The untrained model of an experiment."""
-    (dim,) = source.event_shape
     configs = (experiment.model, experiment.solve, experiment.regularization)
+    if is_image(experiment.data.name):
+        about = image_set(experiment.data.name)
+        return build_image_model(about.shape, *configs, levels=about.levels, key=jax.random.key(experiment.seed))
+    (dim,) = source.event_shape
     size = getattr(source, "condition_size", 0)
     return build_model(dim, *configs, condition_size=size, key=jax.random.key(experiment.seed))
 

@@ -7,6 +7,7 @@ from typing import Any
 from ffjord.errors import InputError
 from ffjord.experiments.comparisons import KINDS, table_with, toy_with_glow
 from ffjord.experiments.config import DataConfig, Experiment, ModelConfig, SolveConfig, TrainConfig
+from ffjord.experiments.images import COMPARED_IMAGES, IMAGES
 
 _TOY_SOLVE = SolveConfig(rtol=1e-4, atol=1e-4)
 _TABLE_SOLVE = SolveConfig(rtol=1e-4, atol=1e-4)
@@ -161,6 +162,8 @@ _ALL += [
     _fast_table("bsds300", _TWO_LAYERS, steps=18_000, learning_rate=1.5e-3, batch_size=1024),
 ]
 
+_ALL += IMAGES
+
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
 
 _COLUMNS = {"power": 6, "gas": 8, "hepmass": 21, "miniboone": 43, "bsds300": 63, "digits": 64, "breast-cancer": 30}
@@ -170,6 +173,7 @@ COMPARISONS: dict[str, Experiment] = {
     for experiment in [
         *(toy_with_glow(EXPERIMENTS[f"toy/{name}"]) for name in _TOYS),
         *(table_with(EXPERIMENTS[f"table/{name}"], kind, dim) for name, dim in _COLUMNS.items() for kind in KINDS),
+        *COMPARED_IMAGES,
     ]
 }
 """The same data with the models that the paper compares with."""

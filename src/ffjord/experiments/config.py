@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 import tyro
 
 from ffjord.choices import (
+    ConvKind,
     CouplingName,
     DivergenceName,
     DynamicsName,
     GaussianizeKind,
     Gradient,
     InterpolantName,
-    LayerKind,
     MethodName,
     ModelKind,
     NoiseKind,
@@ -69,13 +69,14 @@ class ModelConfig:
     kind: ModelKind = "ffjord"
     """The model: a continuous flow, or one of those that the paper compares it with."""
     dynamics: DynamicsName = "mlp"
-    """The network of a continuous flow: the paper's perceptron, a residual one for flow matching, or a planar one."""
+    """The network of a continuous flow: the paper's perceptron, a residual one for flow matching, or a planar one; for
+    images convolutions, an encoder-decoder, or a U-Net for flow matching."""
     hidden: tuple[int, ...] = (64, 64, 64)
-    """Widths of the hidden layers of the dynamics, or of the networks of another model."""
-    layer: LayerKind = "concatsquash"
-    """How the layers of an mlp know the time."""
+    """Widths of the hidden layers of the dynamics, or of the networks of another model; filters of convolutions."""
+    layer: ConvKind = "concatsquash"
+    """How the layers of an mlp or of convolutions know the time; concatcoord is for convolutions only."""
     frequencies: int = 8
-    """Waves of the time that a residual network sees."""
+    """Waves of the time that a residual network or a U-Net sees."""
     harmonics: int = 0
     """Waves of every coordinate that a residual network sees: with them it learns sharper densities."""
     nonlinearity: NonlinearityName = "tanh"
@@ -84,8 +85,15 @@ class ModelConfig:
     """Number of flows in a chain, or of another model's layers."""
     components: int = 40
     """Gaussians in every conditional of a TAN, or sigmoids in every one of a maf-ddsf."""
+    scales: int = 1
+    """Scale blocks of a flow over images, of which each sees half the side of the one before; 1 for a single scale."""
+    blocks: int = 2
+    """Residual blocks of a U-Net at every size."""
+    logit: float = 1e-6
+    """Alpha of the logit that takes pixels to the line, where gaussianize is none."""
     gaussianize: GaussianizeKind = "none"
-    """Fixed map at the data's end, fitted to training rows: every column, or the whitened length, becomes Gaussian."""
+    """Fixed map at the data's end, fitted to training rows: every column, or the whitened length, becomes Gaussian; of
+    images, frequent grey levels become bumps."""
     knots: int = 256
     """Pieces of that map."""
     norm: NormKind = "none"
@@ -192,7 +200,7 @@ class TrainConfig:
     learning_rate: float = 3e-3
     """Peak learning rate of Adam."""
     schedule: ScheduleName = "cosine"
-    """Learning rate over time: constant, or falling to zero along a cosine."""
+    """Learning rate over time: constant, falling to zero along a cosine, or a tenth in the second half."""
     warmup: int = 0
     """Steps of linear warm-up."""
     weight_decay: float = 1e-5

@@ -1,13 +1,13 @@
 """The paper's model, put together from its parts."""
 
-from typing import get_args
+from typing import cast, get_args
 
 import jax
 from jaxtyping import PRNGKeyArray
 
 from ffjord.bijections import CNF, ActNorm, Chain, Marginals, MovingNorm, Numerics, Radial
 from ffjord.bijections.base import AbstractBijection
-from ffjord.choices import DivergenceName, DynamicsName, ModelKind
+from ffjord.choices import DivergenceName, DynamicsName, LayerKind, ModelKind
 from ffjord.divergence import (
     AbstractDivergence,
     Bottleneck,
@@ -23,6 +23,7 @@ from ffjord.dynamics import MLP, Planar, ResidualMLP
 from ffjord.experiments.config import ModelConfig, RegularizationConfig, SolveConfig
 from ffjord.flow import Flow, StandardNormal
 from ffjord.models.compared import COMPARED
+from ffjord.models.images import image_flow
 from ffjord.regularizers import SIMPLE, AbstractRegularizer, TotalDerivative
 from ffjord.solve import Solver
 
@@ -77,6 +78,24 @@ def ffjord(
     return Flow(StandardNormal((dim,)), bijection, (condition_size,) if condition_size else None)
 
 
+def build_image_model(
+    shape: tuple[int, int, int],
+    model: ModelConfig,
+    solve: SolveConfig | None = None,
+    regularization: RegularizationConfig | None = None,
+    *,
+    levels: int = 256,
+    key: PRNGKeyArray,
+) -> Flow:
+    """The configured model over images (height, width, channels) with pixels in [0, 1]: the paper's, Glow or Real NVP.
+
+    `levels`: how many grey levels a pixel had before it was dequantised.
+    """
+    solve = solve or SolveConfig()
+    make = lambda dynamics, shape: cnf(dynamics, shape, model, solve, regularization)
+    return image_flow(shape, model, make, levels=levels, key=key)
+
+
 def cnf(
     dynamics: Dynamics,
     event_shape: tuple[int, ...],
@@ -108,13 +127,14 @@ def _dynamics(dim: int, model: ModelConfig, condition_size: int, key: PRNGKeyArr
     common = {"nonlinearity": model.nonlinearity, "condition_size": condition_size, "key": key}
     match model.dynamics:
         case "mlp":
-            return MLP(dim, model.hidden, layer=model.layer, **common)
+            return MLP(dim, model.hidden, layer=cast(LayerKind, model.layer), **common)
         case "residual":
             return ResidualMLP(dim, model.hidden, frequencies=model.frequencies, harmonics=model.harmonics, **common)
         case "planar":
             return Planar(dim, model.hidden, **common)
         case _:
-            raise ValueError(f"dynamics must be one of {', '.join(get_args(DynamicsName))}; got {model.dynamics!r}.")
+            known = ", ".join(get_args(DynamicsName)[:3])
+            raise ValueError(f"dynamics must be one of {known} for columns; got {model.dynamics!r}.")
 
 
 def _training_numerics(
@@ -177,7 +197,7 @@ def _gaussianized(model: ModelConfig, dim: int) -> list[AbstractBijection]:
         case "radial":
             return [Radial(dim, knots=model.knots)]
         case _:
-            raise ValueError(f"gaussianize must be none, marginal or radial; got {model.gaussianize!r}.")
+            raise ValueError(f"gaussianize must be none, marginal or radial for columns; got {model.gaussianize!r}.")
 
 
 def _norm(kind: str, dim: int) -> list[AbstractBijection]:

@@ -19,8 +19,10 @@ def schedule(config: TrainConfig) -> optax.Schedule:
             main = optax.constant_schedule(peak)
         case "cosine":
             main = optax.cosine_decay_schedule(peak, decay_steps)
+        case "drop":
+            main = optax.piecewise_constant_schedule(peak, {decay_steps // 2: 0.1})
         case _:
-            raise ValueError(f"schedule must be constant or cosine; got {config.schedule!r}.")
+            raise ValueError(f"schedule must be constant, cosine or drop; got {config.schedule!r}.")
     if config.warmup == 0:
         return main
     rise = optax.linear_schedule(peak / config.warmup, peak, config.warmup)

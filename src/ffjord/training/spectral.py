@@ -14,7 +14,7 @@ _ITERATIONS = 20
 def limit_norms(model: PyTree, limit: float) -> PyTree:
     """W / max(1, σ(W) / limit) for every trained matrix W, where σ is its largest singular value.
 
-    A kernel of a convolution is taken as the matrix (out, in × places). Vectors, and matrices of one row or column
+    A kernel of a convolution is taken as the matrix (places × in, out). Vectors, and matrices of one row or column
     (gates and shifts of the time), stay as they are. In a `Repeated`, every layer has its own matrices.
     """
     params, rest = eqx.partition(model, trainable(model))
@@ -33,7 +33,7 @@ def largest_singular_value(matrix: Float[Array, "m n"]) -> Float[Array, ""]:
 
 
 def _limited(weight: Array, limit: float) -> Array:
-    matrix = weight.reshape(weight.shape[0], -1) if weight.ndim > 1 else weight
+    matrix = weight.reshape(-1, weight.shape[-1]) if weight.ndim > 2 else weight
     if matrix.ndim < 2 or min(matrix.shape) < 2:
         return weight
     return weight / jnp.maximum(1.0, largest_singular_value(matrix) / limit)
