@@ -10,7 +10,21 @@ import jax.scipy.linalg
 import numpy as np
 import pytest
 
-from ffjord.bijections import CNF, ActNorm, Chain, Marginals, MovingNorm, Numerics, Radial, Standardize
+from ffjord.bijections import (
+    CNF,
+    ActNorm,
+    Chain,
+    Levels,
+    Logit,
+    Marginals,
+    MaskedCoupling,
+    MovingNorm,
+    Numerics,
+    OnHalf,
+    Radial,
+    Squeezed,
+    Standardize,
+)
 from ffjord.divergence import AbstractDivergence, Bottleneck, ClosedForm, Exact, Hutchinson
 from ffjord.dynamics import MLP
 from ffjord.parameters import trainable
@@ -59,6 +73,12 @@ def gaussianized(kind):
     return kind(2, knots=32).calibrate(rows, key=jax.random.key(0))
 
 
+def levels():
+    pixels = np.minimum(np.random.default_rng(0).exponential(0.1, (1000, 2, 2, 1)), 0.99)
+    return Levels(16).calibrate(jnp.asarray(pixels), key=jax.random.key(0))
+
+
+IMAGE = (2, 2, 2)
 BIJECTIONS = {
     "cnf": lambda build: cnf(build(FreeForm), Exact(), ACCURATE),
     "chain": chain,
@@ -68,20 +88,29 @@ BIJECTIONS = {
     "marginals": lambda build: gaussianized(Marginals),
     "radial": lambda build: gaussianized(Radial),
 }
+OF_IMAGES = {
+    "logit": lambda build: Logit(0.05),
+    "levels": lambda build: levels(),
+    "squeezed": lambda build: Squeezed(build(MaskedCoupling, (1, 1, 8), 4, pattern="channels")),
+    "on half": lambda build: OnHalf(build(lambda key: ActNorm((2, 2, 1)))),
+    "masked coupling": lambda build: build(MaskedCoupling, IMAGE, 4),
+}
 
 
 def build_mlp(build):
     return build(MLP, 2, (8,))
 
 
-@pytest.fixture(params=BIJECTIONS)
-def bijection(request, build):
-    return BIJECTIONS[request.param](build)
-
-
 @pytest.fixture
 def z():
     return jnp.asarray([[0.5, -1.0], [1.5, 0.3], [-0.7, 0.2]])
+
+
+@pytest.fixture(params=[*BIJECTIONS, *OF_IMAGES])
+def bijection_and_points(request, build, z):
+    if request.param in BIJECTIONS:
+        return BIJECTIONS[request.param](build), z
+    return OF_IMAGES[request.param](build), jnp.asarray(np.random.default_rng(1).normal(size=(3, *IMAGE)))
 
 
 def with_jacobian(direction, points):
@@ -92,7 +121,7 @@ def with_jacobian(direction, points):
         return out.value[0], (out.value[0], out.log_det[0], out.report.outcome)
 
     jacobians, out = jax.vmap(jax.jacfwd(one, has_aux=True))(points)
-    return *out, jnp.linalg.slogdet(jacobians)[1]
+    return *out, jnp.linalg.slogdet(jacobians.reshape(len(points), points[0].size, -1))[1]
 
 
 @eqx.filter_jit
@@ -104,21 +133,22 @@ def everything(bijection, z):
         out = pair[0].inverse(pair[1], train=True)
         return jnp.sum(out.value**2) + jnp.sum(out.log_det)
 
-    return forward, inverse, eqx.filter_grad(loss)((bijection, z))
+    return forward, inverse, eqx.filter_grad(loss)((bijection, forward[0]))
 
 
-def test_every_bijection_keeps_every_promise(bijection, z):
-    (x, log_det, outcome, brute), (back, log_det_back, outcome_back, brute_back), (grad, grad_z) = everything(
+def test_every_bijection_keeps_every_promise(bijection_and_points):
+    bijection, z = bijection_and_points
+    (x, log_det, outcome, brute), (back, log_det_back, outcome_back, brute_back), (grad, grad_x) = everything(
         bijection, z
     )
     assert bool(jnp.all(outcome == OK) & jnp.all(outcome_back == OK))
-    assert bool(jnp.all(jnp.abs(x - z) > 1e-3))
+    assert float(jnp.min(jnp.max(jnp.abs(x - z).reshape(len(z), -1), axis=1))) > 1e-3
     np.testing.assert_allclose(back, z, atol=1e-8)
     np.testing.assert_allclose(log_det, brute, atol=1e-8)
     np.testing.assert_allclose(log_det_back, brute_back, atol=1e-8)
     np.testing.assert_allclose(log_det_back, -log_det, atol=1e-8)
     trained = eqx.filter(grad, trainable(bijection))
-    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((trained, grad_z)))
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((trained, grad_x)))
     assert all(bool(jnp.any(leaf != 0)) for leaf in jax.tree.leaves(trained))
     saved = io.BytesIO()
     eqx.tree_serialise_leaves(saved, bijection)
@@ -266,6 +296,20 @@ def test_calibrating_a_chain_normalises_what_each_part_sees(x):
     np.testing.assert_allclose(calibrated.parts[2].mean.value, x.mean(0))
     np.testing.assert_allclose(jnp.mean(z, axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(jnp.std(z, axis=0), 1, atol=1e-4)
+
+
+def test_calibrating_a_chain_inside_of_a_chain_is_calibrating_its_parts(x):
+    standardize = Standardize(jnp.asarray([1.0, 0.0]), jnp.asarray([4.0, 0.2]))
+    parts = [ActNorm((2,)), standardize, MovingNorm((2,)), ActNorm((2,))]
+    nested = Chain([parts[0], Chain(parts[1:3]), parts[3]]).calibrate(x, key=jax.random.key(0))
+    first, second = nested.parts[0], nested.parts[1].parts[1]
+    for norm, seen in [(first, nested.parts[1].inverse(nested.parts[2].inverse(x).value).value), (nested.parts[2], x)]:
+        np.testing.assert_allclose(norm.shift, seen.mean(0), atol=1e-12)
+        np.testing.assert_allclose(norm.log_scale, jnp.log(seen.std(0) + 1e-6), atol=1e-12)
+    np.testing.assert_allclose(second.mean.value, 0, atol=1e-12)
+    assert float(jnp.min(jnp.abs(first.log_scale))) > 0.1
+    flat = Chain(parts).calibrate(x, key=jax.random.key(0))
+    np.testing.assert_allclose(nested.inverse(x).value, flat.inverse(x).value, atol=1e-12)
 
 
 def test_until_stops_each_continuous_part_in_its_turn(build):

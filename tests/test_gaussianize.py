@@ -114,5 +114,5 @@ def test_a_flow_is_trained_behind_a_map_that_saw_many_rows(spiky, objective):
 
 def test_an_unknown_map_is_refused(unchecked):
     config = dataclasses.replace(ModelConfig(hidden=(8,)), gaussianize="whole")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="gaussianize must be none, marginal or radial; got 'whole'"):
+    with pytest.raises(ValueError, match="gaussianize must be none, marginal or radial for columns; got 'whole'"):
         ffjord(2, config, key=KEY)

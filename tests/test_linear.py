@@ -18,11 +18,11 @@ KEY = jax.random.key(0)
 PLACES = (2, 2, 3)
 
 
-def perturbed(tree, seed=0):
+def perturbed(tree, seed=0, scale=0.5):
     """The tree with arbitrary numbers where it is trained."""
     rng = np.random.default_rng(seed)
     params, rest = eqx.partition(tree, trainable(tree))
-    return eqx.combine(jax.tree.map(lambda p: p + rng.normal(size=p.shape) / 2, params), rest)
+    return eqx.combine(jax.tree.map(lambda p: p + scale * rng.normal(size=p.shape), params), rest)
 
 
 def rows(shape, n=3):

@@ -16,6 +16,7 @@ from ffjord.bijections.cnf import map_continuous_parts
 from ffjord.compilation import compiled
 from ffjord.divergence import Skipped
 from ffjord.errors import SolveError as SolveError
+from ffjord.parameters import Buffer
 from ffjord.solve import MESSAGES, OK
 
 Condition = Shaped[Array | np.ndarray, "..."] | None
@@ -48,6 +49,24 @@ class StandardNormal(AbstractBase):
 
     def sample(self, n: int, *, dtype: Any, key: PRNGKeyArray) -> Float[Array, "n *event"]:
         return jax.random.normal(key, (n, *self.event_shape), dtype)
+
+
+class Tempered(AbstractBase):
+    """T z for z of another base. Of N(0, I), it is N(0, T² I)."""
+
+    base: AbstractBase
+    temperature: Buffer
+    event_shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, base: AbstractBase, temperature: Float[Array, ""]):
+        self.base, self.temperature, self.event_shape = base, Buffer(temperature), base.event_shape
+
+    def log_prob(self, z: Float[Array, "n *event"]) -> Float[Array, " n"]:
+        size = np.prod(self.event_shape)
+        return self.base.log_prob(z / self.temperature.value) - size * jnp.log(self.temperature.value)
+
+    def sample(self, n: int, *, dtype: Any, key: PRNGKeyArray) -> Float[Array, "n *event"]:
+        return self.temperature.value.astype(dtype) * self.base.sample(n, dtype=dtype, key=key)
 
 
 class Density(NamedTuple):
@@ -130,6 +149,13 @@ class Flow(eqx.Module):
     def at(self, time: float | Float[Array, ""]) -> "Flow":
         """The flow stopped at a moment between the base (0) and the data (1)."""
         return self._with(self.bijection.until(jnp.asarray(time, self.dtype)))
+
+    def tempered(self, temperature: float) -> "Flow":
+        """The flow from a base stretched by the temperature: below 1, samples come from nearer to the base's middle."""
+        if not 0 < temperature < np.inf:
+            raise ValueError(f"temperature must be positive and finite; got {temperature}.")
+        base = Tempered(self.base, jnp.asarray(temperature, self.dtype))
+        return Flow(base, self.bijection, self.condition_shape)
 
     def path(
         self, n: int, times: Real[Array | np.ndarray, " k"], *, condition: Condition = None, key: PRNGKeyArray

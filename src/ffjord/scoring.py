@@ -1,6 +1,7 @@
 """Log-densities and samples by the million, in chunks of one shape: nothing compiles twice and memory stays flat."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from ffjord.flow import Flow
 from ffjord.solve import MESSAGES, OK
 
 CHUNK = 2048
+"""Rows at once, of rows with few columns."""
+_NUMBERS = 2**18
 
 
 class Scores(NamedTuple):
@@ -74,7 +77,7 @@ def score(
     key: PRNGKeyArray | None = None,
 ) -> Scores:
     """log p(x) for every row of an array, or log p(x | c) with a row of conditions for each; see `score_blocks`."""
-    size = chunk or CHUNK
+    size = chunk or rows_at_once(flow)
     cut = lambda rows: (rows[start : start + size] for start in range(0, len(x), size))
     given = None if conditions is None else cut(conditions)
     pieces = score_blocks(flow, cut(x), len(x), conditions=given, chunk=chunk, progress=progress, key=key)
@@ -110,7 +113,7 @@ def score_blocks(
     """
     if n < 1:
         raise ValueError("there must be at least one row to score; got none.")
-    chunk, done, flow = _size(n, chunk), 0, devices.copied(flow)
+    chunk, done, flow = _size(n, chunk or rows_at_once(flow)), 0, devices.copied(flow)
     given = itertools.repeat(None) if conditions is None else _regrouped(conditions, chunk)
     for rows, condition in zip(_regrouped(blocks, chunk), given, strict=False):
         x, condition = _padded(rows, chunk), None if condition is None else _padded(condition, chunk)
@@ -135,7 +138,7 @@ def sample_blocks(
     key: PRNGKeyArray,
 ) -> Iterator[np.ndarray]:
     """n samples, chunk by chunk, each with its row of `conditions` if there are any; the last chunk is cut off."""
-    chunk = _size(n)
+    chunk = _size(n, rows_at_once(flow))
     for start in range(0, n, chunk):
         given = None if conditions is None else _padded(conditions[start : start + chunk], chunk)
         yield np.asarray(flow.sample(chunk, condition=given, key=jax.random.fold_in(key, start)))[: n - start]
@@ -143,9 +146,14 @@ def sample_blocks(
             progress(min(start + chunk, n), n)
 
 
-def _size(n: int, chunk: int | None = None) -> int:
+def rows_at_once(flow: Flow) -> int:
+    """How many rows are scored together: fewer where they are long, as images are, whose layers are longer still."""
+    return min(CHUNK, max(16, 1 << (_NUMBERS // math.prod(flow.event_shape)).bit_length() - 1))
+
+
+def _size(n: int, chunk: int) -> int:
     """Rows a chunk: where there are few rows, the next power of two, at least 16, so that there are few shapes."""
-    return devices.padded_size(min(chunk or CHUNK, max(16, 1 << (n - 1).bit_length())))
+    return devices.padded_size(min(chunk, max(16, 1 << (n - 1).bit_length())))
 
 
 def _padded(rows: np.ndarray, size: int) -> Any:

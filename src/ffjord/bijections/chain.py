@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Transformed, combine
 from ffjord.bijections.cnf import continuous_parts
+from ffjord.compilation import compiled
 
 
 class Chain(AbstractBijection):
@@ -71,7 +72,7 @@ class Chain(AbstractBijection):
         for i, part_key in zip(range(len(parts) - 1, last - 1, -1), keys, strict=False):
             parts[i] = parts[i].calibrate(x, condition=condition, key=part_key)
             if i > last:
-                x = parts[i].inverse(x, condition=condition, train=True, key=part_key).value
+                x = _image(parts[i], x, condition, part_key)
         return Chain(parts)
 
     def absorb(self, observed: Any) -> "Chain":
@@ -80,6 +81,11 @@ class Chain(AbstractBijection):
 
     def _keys(self, key: PRNGKeyArray | None) -> list[PRNGKeyArray | None]:
         return [None] * len(self.parts) if key is None else list(jax.random.split(key, len(self.parts)))
+
+
+@compiled
+def _image(part: AbstractBijection, x: Array, condition: Array | None, key: PRNGKeyArray) -> Array:
+    return part.inverse(x, condition=condition, train=True, key=key).value
 
 
 def _apply(steps: list[Any], value: Array) -> Transformed:

@@ -1,4 +1,4 @@
-"""A map of dequantised pixels that gives frequent grey levels room, so that the flow need not tell them apart itself."""
+"""A map of dequantised pixels that gives frequent grey levels room, so that the flow need not separate them."""
 
 from collections.abc import Callable
 
@@ -13,6 +13,7 @@ from ffjord.bijections.gaussianize import Knots
 
 _ROWS = 2**14
 _FREQUENT = 1.5
+_LEAST = 0.002
 _PARTS = 64
 _TAIL = 3.0
 
@@ -30,8 +31,8 @@ class Levels(AbstractBijection):
         l_v = √w_v,        s_v = l_v/6      for levels with more than 1.5 times the even share, w_v > τ = 1.5/L,
         l_v = w_v/√τ,      s_v = l_v        for the others, whose bumps so become one,
 
-    scaled to mean 0 and variance 1. The w_v are those of the training images, found before the first step; the map
-    is not trained. It is linear between 64 knots a level.
+    scaled to mean 0 and variance 1. The w_v are those of the training images, found before the first step, and at least
+    0.002/L: levels that never occur have room too. The map is not trained. It is linear between 64 knots a level.
 
         log |det dz/dx| = Σ_j log dz_j/dx_j
     """
@@ -72,7 +73,7 @@ class Levels(AbstractBijection):
         self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
     ) -> "Levels":
         level = np.clip(np.asarray(x) * self.count, 0, self.count - 1).astype(np.int64)
-        shares = np.bincount(level.ravel(), minlength=self.count) + 0.5
+        shares = np.maximum(np.bincount(level.ravel(), minlength=self.count) / level.size, _LEAST / self.count)
         places, values = _knots(shares / shares.sum())
         like = lambda numbers, buffer: jnp.asarray(numbers[:, None], buffer.array.dtype)
         new = (like(places, self.knots.x), like(values, self.knots.z))
@@ -85,10 +86,11 @@ def _pixelwise(function: Callable[[Array], tuple[Array, Array]], x: Array) -> Tr
 
 
 def _knots(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places x and values z of the map, 64 a level: evenly spread where the bump of a level has its deviations."""
+    """Places x and values z of the map, 64 a level: evenly spread over its bump, or over a level without one."""
     count = len(shares)
-    within = ndtr(np.linspace(-_TAIL, _TAIL, _PARTS + 1))[1:]
-    within[-1] = 1.0
+    bump = ndtr(np.linspace(-_TAIL, _TAIL, _PARTS + 1))
+    within = np.where(_frequent(shares)[:, None], bump, np.linspace(0.0, 1.0, _PARTS + 1))[:, 1:]
+    within[:, -1] = 1.0
     inside = (np.arange(count)[:, None] + within).ravel()
     reached = np.cumsum(shares)[:, None] - shares[:, None] * (1 - within)
     places, reached = np.append(0.0, inside / count), np.append(0.0, reached.ravel())
@@ -102,10 +104,13 @@ def _knots(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _bumps(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """m_v and s_v."""
-    limit = _FREQUENT / len(shares)
-    frequent = shares > limit
-    room = np.where(frequent, np.sqrt(shares), shares / np.sqrt(limit))
+    frequent = _frequent(shares)
+    room = np.where(frequent, np.sqrt(shares), shares / np.sqrt(_FREQUENT / len(shares)))
     return np.cumsum(room) - room / 2, np.where(frequent, room / 6, room)
+
+
+def _frequent(shares: np.ndarray) -> np.ndarray:
+    return shares > _FREQUENT / len(shares)
 
 
 def _distribution(grid: np.ndarray, shares: np.ndarray, middle: np.ndarray, spread: np.ndarray) -> np.ndarray:

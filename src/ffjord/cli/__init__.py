@@ -19,7 +19,7 @@ COMMANDS = {
     "sample": "draw samples: .npy, .csv or a picture",
     "score": "log-densities of the points in a file",
     "plot": "figure and animation of a 1-D or 2-D flow",
-    "data": "the paper's tables: what is there, get one, check one",
+    "data": "the paper's tables and images: what is there, get one, check one",
     "search": "look for the best architecture of an experiment",
     "reproduce": "make a figure, a table or a study again from nothing",
 }

@@ -1,5 +1,6 @@
 """`ffjord evaluate`."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Sequence
@@ -7,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ffjord.choices import DivergenceName
 from ffjord.cli import comparison
 from ffjord.cli.common import Cluster, RunPath, new_file, parse, print_table
+from ffjord.data.pictures import is_image
 from ffjord.errors import InputError
 from ffjord.progress import rows_bar
 from ffjord.runs import Run, write_json
@@ -30,6 +33,12 @@ class Arguments:
     run: RunPath
     limit: int | None = None
     """Use only the first so many test points."""
+    draws: int = 1
+    """Of images: average over so many draws of their dequantisation and of the trace's noise."""
+    trace: DivergenceName | None = None
+    """Another trace than that of the run's settings: exact takes a product with the Jacobian for every dimension."""
+    tolerance: float | None = None
+    """Another rtol and atol than those of the run's settings."""
     within: float | None = None
     """Also look for the fewest evaluations in fixed steps (of dopri5, rk4 or bosh3) that keep the likelihood of the
     validation points within so many nats."""
@@ -46,6 +55,10 @@ def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "evaluate", _EXAMPLES)
     if given.limit is not None and given.limit < 2:
         raise InputError(f"--limit must be at least 2; got {given.limit}.")
+    if given.draws < 1:
+        raise InputError(f"--draws must be at least 1; got {given.draws}.")
+    if given.tolerance is not None and not 0 < given.tolerance < 1:
+        raise InputError(f"--tolerance must be between 0 and 1; got {given.tolerance}.")
     if given.within is not None and not 0 < given.within < math.inf:
         raise InputError(f"--within must be a positive number of nats; got {given.within}.")
     if given.out is not None:
@@ -54,9 +67,11 @@ def main(argv: Sequence[str]) -> int:
 
     given.cluster.join()
     compilation.enable_cache()
-    run = Run.open(given.run).with_data_dir(given.data_dir)
+    run = _solved_by(Run.open(given.run).with_data_dir(given.data_dir), given.trace, given.tolerance)
+    if given.draws > 1 and not is_image(run.experiment.data.name):
+        raise InputError("--draws is for images, whose pixels are dequantised by noise; leave it out.")
     with devices.together():
-        results = evaluate(run, given.limit, given.within)
+        results = evaluate(run, given.limit, given.within, draws=given.draws)
     if not devices.is_writer():
         return 0
     return show_and_write(run, results, given.out)
@@ -82,11 +97,22 @@ def _write(path: Path, results: dict[str, Any], *, required: bool) -> int:
     return 0
 
 
-def evaluate(run: Run, limit: int | None = None, within: float | None = None) -> dict[str, Any]:
+def _solved_by(run: Run, trace: DivergenceName | None, tolerance: float | None) -> Run:
+    """The run with other numerics in testing, where they are given."""
+    solve = run.experiment.solve
+    if trace is not None:
+        solve = dataclasses.replace(solve, test_divergence=trace)
+    if tolerance is not None:
+        solve = dataclasses.replace(solve, test_rtol=tolerance, test_atol=tolerance)
+    return Run(run.path, dataclasses.replace(run.experiment, solve=solve))
+
+
+def evaluate(run: Run, limit: int | None = None, within: float | None = None, *, draws: int = 1) -> dict[str, Any]:
     """Negative log-likelihood of test points under the best model, with its standard error and the solver's report.
 
-    That of a fitted table is in the table's own units, beside those of simpler densities on the same rows. With
-    `within`, also that of the fewest fixed steps which keep it within so many nats on the validation points.
+    That of a fitted table is in the table's own units, beside those of simpler densities on the same rows; that of
+    images is in bits a dimension too, averaged over `draws` draws of noise. With `within`, also that of the fewest
+    fixed steps which keep it within so many nats on the validation points.
     """
     import jax
     import numpy as np
@@ -100,7 +126,11 @@ def evaluate(run: Run, limit: int | None = None, within: float | None = None) ->
     began, kept = time.perf_counter(), [] if layout is not None else None
     results = {
         "experiment": run.experiment.name,
-        **_scored(flow, source, limit, key, shift, kept),
+        **(
+            _scored_images(flow, source, limit, draws, key)
+            if is_image(run.experiment.data.name)
+            else _scored(flow, source, limit, key, shift, kept)
+        ),
         "divergence": _divergence(flow),
         "method": solve.method,
         "rtol": solve.test_rtol,
@@ -151,6 +181,31 @@ def _scored(
     }
 
 
+def _scored_images(flow: Any, source: Any, limit: int | None, draws: int, key: Any) -> dict[str, Any]:
+    """What the test images say of a flow, in bits a dimension and in nats an image."""
+    import math
+
+    from ffjord.bits import bits_per_dim, to_nats
+
+    with rows_bar("scoring") as progress:
+        found = bits_per_dim(flow, source, limit=limit, draws=draws, progress=progress, key=key)
+    size = math.prod(source.event_shape)
+    return {
+        "bits_per_dim": found.bits_per_dim,
+        "bits_per_dim_stderr": found.stderr,
+        "trace_stderr": found.trace_stderr,
+        "trace_variance_nats": found.trace_variance,
+        "noise_stderr": found.noise_stderr,
+        "draws": found.draws,
+        "test_nll": to_nats(found.bits_per_dim, size, source.levels),
+        "test_nll_stderr": found.stderr * size * math.log(2),
+        "points": found.images,
+        "nfe": found.nfe,
+        "accepted_steps": found.accepted,
+        "rejected_steps": found.rejected,
+    }
+
+
 def _test_rows(source: Any, limit: int | None) -> tuple[Any, Any, Any]:
     """Test points and their conditions in blocks, and all their weights. Rows that have such are in memory anyway."""
     from ffjord.data.source import Held
@@ -181,6 +236,7 @@ def _divergence(flow) -> str:
 
 def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
     shown = {
+        **(_bits(results) if "bits_per_dim" in results else {}),
         "test NLL": _nll(results),
         "points": f"{results['points']:,}",
         **(_solved(results) if results["divergence"] else {}),
@@ -193,6 +249,17 @@ def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
         steps = " + ".join(map(str, fixed["steps"]))
         shown["fixed steps"] = f"{steps} of {fixed['method']}, NFE {fixed['nfe']:.0f}, test NLL {_nll(fixed)}"
     return shown
+
+
+def _bits(results: dict[str, Any]) -> dict[str, str]:
+    """What there is to tell of images."""
+    noise = results["noise_stderr"]
+    part = "exact" if not results["trace_stderr"] else f"{results['trace_stderr']:.2g} of the error"
+    return {
+        "bits/dim": f"{results['bits_per_dim']:.4f} ± {results['bits_per_dim_stderr']:.4f}",
+        "due to the trace": part,
+        **({} if noise is None else {"due to all noise": f"{noise:.2g} of the error, {results['draws']} draws"}),
+    }
 
 
 def _solved(results: dict[str, Any]) -> dict[str, str]:

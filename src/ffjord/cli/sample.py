@@ -1,5 +1,6 @@
 """`ffjord sample`."""
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +17,18 @@ from ffjord.runs import Run
 if TYPE_CHECKING:
     import numpy as np
 
+    from ffjord.flow import Flow
     from ffjord.table.layout import Layout
 
 _EXAMPLES = """\
   ffjord sample runs/toy/pinwheel -n 1000 --out points.csv
   ffjord sample pretrained/toy-8gaussians -n 20000 --out picture.png
   ffjord sample runs/fit/houses -n 1000 --given area=80 rooms=3 --out prices.csv
-  ffjord sample runs/fit/houses --given houses.csv --out prices.csv"""
+  ffjord sample runs/fit/houses --given houses.csv --out prices.csv
+  ffjord sample runs/image/digits -n 64 --temperature 0.8 --out digits.png"""
 
-_DEFAULT = 1000
-_IN_A_PICTURE = 10_000_000
+_DEFAULT, _DEFAULT_IMAGES = 1000, 64
+_IN_A_PICTURE, _IMAGES_IN_A_PICTURE = 10_000_000, 10_000
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,12 @@ class Arguments:
 
     run: RunPath
     out: Path
-    """File to write: .npy, .csv, or .png for a picture."""
+    """File to write: .npy, .csv, or .png for a picture. Images are bytes, of shape (n, height, width, channels), in
+    .npy, and side by side in .png; they have no .csv."""
     number: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None
-    """How many samples; as many as --given has rows, or else 1000, if not given."""
+    """How many samples; as many as --given has rows, or else 1000 (64 images), if not given."""
+    temperature: float = 1.0
+    """Draws from a base that is stretched by so much: below 1, samples are less varied, and images often cleaner."""
     given: tuple[str, ...] = ()
     """What a density that was fitted with --condition-on is given: NAME=VALUE for each of these columns, or a file
     with a row for each sample. Their columns are written beside those of the samples."""
@@ -50,18 +56,24 @@ def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "sample", _EXAMPLES)
     if given.number is not None and given.number < 1:
         raise InputError(f"-n must be at least 1; got {given.number}.")
+    if not 0 < given.temperature < math.inf:
+        raise InputError(f"--temperature must be positive; got {given.temperature:g}.")
     path = new_file(given.out, (".npy", ".csv", ".png"), overwrite=given.overwrite)
     check_seed(given.seed)
     _check_room(path, given.number or _DEFAULT)
     run = Run.open(given.run)
-    layout = run.layout()
+    layout, levels = run.layout(), _levels(run, path)
     conditions = _conditions(layout, given.given)
-    n = _number(given.number, conditions)
-    _check_room(path, n)
+    n = _number(given.number, conditions, _DEFAULT if levels is None else _DEFAULT_IMAGES)
+    _check_room(path, n, _IN_A_PICTURE if levels is None else _IMAGES_IN_A_PICTURE)
     from ffjord import compilation
 
     compilation.enable_cache()
-    _sample(run, layout, conditions, n, given.seed, path)
+    flow = run.flow() if given.temperature == 1 else run.flow().tempered(given.temperature)
+    if levels is None:
+        _sample(flow, layout, conditions, n, given.seed, path)
+    else:
+        _sample_images(flow, levels, n, given.seed, path)
     print(f"{n} samples written to {path}")
     return 0
 
@@ -78,26 +90,39 @@ def _conditions(layout: "Layout | None", words: tuple[str, ...]) -> "np.ndarray 
     return conditions(layout, words)
 
 
-def _number(number: int | None, conditions: "np.ndarray | None") -> int:
+def _levels(run: Run, path: Path) -> int | None:
+    """How many grey levels a run's images have; None of a run on something else."""
+    from ffjord.data.pictures import image_set, is_image
+
+    if not is_image(run.experiment.data.name):
+        return None
+    if path.suffix.lower() == ".csv":
+        raise InputError(f"--out {path}: images are written as .npy (bytes) or .png (a picture), not as .csv.")
+    return image_set(run.experiment.data.name).levels
+
+
+def _number(number: int | None, conditions: "np.ndarray | None", default: int) -> int:
     """How many samples to draw: one for each row of conditions, or any number if there is but one row."""
     rows = 1 if conditions is None else len(conditions)
     if number is None:
-        return rows if rows > 1 else _DEFAULT
+        return rows if rows > 1 else default
     if rows not in (1, number):
         raise InputError(f"-n {number}: --given has {rows} rows; it must have one for all samples, or one for each.")
     return number
 
 
-def _check_room(path: Path, n: int) -> None:
+def _check_room(path: Path, n: int, in_a_picture: int = _IN_A_PICTURE) -> None:
     """Refuses numbers of samples that a picture, or the disk, cannot hold (a sample takes at least four bytes)."""
-    if path.suffix.lower() == ".png" and n > _IN_A_PICTURE:
-        raise InputError(f"-n must be at most {_IN_A_PICTURE} for a picture; got {n}.")
+    if path.suffix.lower() == ".png" and n > in_a_picture:
+        raise InputError(f"-n must be at most {in_a_picture} for a picture; got {n}.")
     free = shutil.disk_usage(path.parent).free
     if 4 * n > free:
         raise InputError(f"-n {n}: the samples need more than the {free / 1e9:.1f} GB that are free in {path.parent}.")
 
 
-def _sample(run: Run, layout: "Layout | None", conditions: "np.ndarray | None", n: int, seed: int, path: Path) -> None:
+def _sample(
+    flow: "Flow", layout: "Layout | None", conditions: "np.ndarray | None", n: int, seed: int, path: Path
+) -> None:
     import jax
     import numpy as np
 
@@ -106,7 +131,6 @@ def _sample(run: Run, layout: "Layout | None", conditions: "np.ndarray | None", 
     from ffjord.report import picture_of_samples
     from ffjord.scoring import sample_blocks
 
-    flow = run.flow()
     (dim,) = flow.event_shape
     names, dtype, given, restored = [f"x{i + 1}" for i in range(dim)], flow.dtype, None, lambda blocks: blocks
     if layout is not None:
@@ -121,6 +145,25 @@ def _sample(run: Run, layout: "Layout | None", conditions: "np.ndarray | None", 
                 picture_of_samples(np.concatenate([*blocks])[:, :dim]).savefig(file, format="png")
         else:
             write_rows(path, blocks, names=names, shape=(n, len(names)), dtype=dtype)
+
+
+def _sample_images(flow: "Flow", levels: int, n: int, seed: int, path: Path) -> None:
+    import jax
+    import numpy as np
+
+    from ffjord.arrays import atomic_file
+    from ffjord.data.points import write_rows
+    from ffjord.report.mosaic import in_levels, picture_of_images
+    from ffjord.scoring import sample_blocks
+
+    with rows_bar("drawing") as progress:
+        blocks = sample_blocks(flow, n, progress=progress, key=jax.random.key(seed))
+        if path.suffix.lower() == ".png":
+            with atomic_file(path) as file:
+                picture_of_images(np.concatenate([*blocks]), levels=levels).savefig(file, format="png")
+        else:
+            images = (in_levels(block, levels) for block in blocks)
+            write_rows(path, images, names=(), shape=(n, *flow.event_shape), dtype=np.uint8)
 
 
 def _restored(layout: "Layout", conditions: "np.ndarray | None", blocks: Any) -> Any:

@@ -1,10 +1,11 @@
 """`ffjord train`."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tyro
 
@@ -31,6 +32,7 @@ _EXAMPLES = """\
   ffjord train toy/rings --warm-start 2000 --steps 2500
   ffjord train toy/moons --kinetic 0.1 --jacobian 0.1
   ffjord train toy/picture --image cat.png
+  ffjord train image/digits
   srun ffjord train toy/rings --distributed"""
 
 
@@ -90,23 +92,43 @@ def train_and_tell(run: Run, experiment: Experiment | None = None) -> int:
 
 
 def train_with_display(run: Run, experiment: Experiment) -> None:
-    """Trains a run and says how it went. The losses of a fitted table are shown in its own units."""
+    """Trains a run and says how it went. Losses of a fitted table are in its own units, of images in bits/dim."""
     from ffjord.training.run import train_run
 
-    source, layout = Run(run.path, experiment).source(), run.layout()
-    shift = 0.0 if layout is None else layout.log_scale
+    source, units = Run(run.path, experiment).source(), _units(run)
     with TrainingDisplay(experiment.train.steps) as display:
-        show = lambda row: display(_in_units(row, shift, experiment.train))
+        show = lambda row: display(_in_units(row, units, experiment.train))
         state = train_run(run, source, show=show, tell=display.tell, experiment=experiment)
-    loss, seconds = float(state.best_loss) + shift, float(state.seconds)
-    print(f"best validation loss {loss:.4f} nats, {int(state.step)} steps in {seconds:.0f} s")
+    loss, seconds = units.shown(float(state.best_loss)), float(state.seconds)
+    print(f"best validation loss {loss:.4f} {units.name}, {int(state.step)} steps in {seconds:.0f} s")
 
 
-def _in_units(row: dict[str, Any], shift: float, config: TrainConfig) -> dict[str, Any]:
+class _Units(NamedTuple):
+    """What a negative log-likelihood is shown in: factor times nats, and a shift."""
+
+    name: str = "nats"
+    factor: float = 1.0
+    shift: float = 0.0
+
+    def shown(self, nats: float) -> float:
+        return self.factor * nats + self.shift
+
+
+def _units(run: Run) -> _Units:
+    from ffjord.data.pictures import image_set, is_image
+
+    if is_image(run.experiment.data.name):
+        about = image_set(run.experiment.data.name)
+        return _Units("bits/dim", 1 / (math.prod(about.shape) * math.log(2)), math.log2(about.levels))
+    layout = run.layout()
+    return _Units() if layout is None else _Units(shift=layout.log_scale)
+
+
+def _in_units(row: dict[str, Any], units: _Units, config: TrainConfig) -> dict[str, Any]:
     """A row of metrics in the data's units. The loss of flow matching is no likelihood, and has none."""
     matching = config.steps if config.objective == "flow-matching" else config.warm_start
     names = ["best", *(["loss"] if row["step"] > matching else [])]
-    return row | {name: row[name] + shift for name in names if name in row}
+    return row | {name: units.shown(row[name]) for name in names if name in row}
 
 
 def _experiment(argv: Sequence[str]) -> Experiment:
@@ -121,6 +143,7 @@ def _experiment(argv: Sequence[str]) -> Experiment:
 def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
     """Builds data and model once, so that a wrong setting is named before anything is written."""
     from ffjord import devices
+    from ffjord.data.pictures import is_image
     from ffjord.data.sets import SETS
     from ffjord.experiments.build import build_flow, build_objective, build_source
     from ffjord.matching import check_matching
@@ -135,7 +158,7 @@ def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
         if experiment.train.objective == "flow-matching" or experiment.train.warm_start:
             check_matching(flow)
         _trace(flow, source)
-        if experiment.data.name in SETS:
+        if experiment.data.name in SETS or is_image(experiment.data.name):
             source.batches(0, 1)  # reads the set, so that a missing file is named
     except InputError:
         raise

@@ -12,6 +12,8 @@ from ffjord.data.split import Split
 _PREFIX = "image/"
 _VALIDATION, _TEST, _NOISE, _FLIP = range(10, 14)
 _BLOCK = 2000
+_MOST = np.float32(1 - 2**-16)
+"""The largest noise: with more, 255 + u is 256 in float32."""
 
 
 def is_image(name: str) -> bool:
@@ -98,7 +100,7 @@ class Pictures:
 
     def _spread(self, images: np.ndarray, *stream: int) -> np.ndarray:
         rng = np.random.default_rng([self.seed, *stream])
-        return (images + rng.random(images.shape, dtype=np.float32)) / np.float32(self.levels)
+        return (images + np.minimum(rng.random(images.shape, dtype=np.float32), _MOST)) / np.float32(self.levels)
 
     def _flipped(self, images: np.ndarray, step: int) -> np.ndarray:
         if not self.flips:

@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Split(NamedTuple):
-    """Rows of float32 numbers, in the units in which densities are reported."""
+    """Rows of float32 numbers, in the units in which densities are reported; or images of bytes."""
 
     train: np.ndarray
     validation: np.ndarray

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ffjord.choices import ConvKind
 from ffjord.squeezing import squeezed, unsqueezed
+from ffjord.xla_convolution import convolution
 
 Change = Literal["keep", "halve", "double"]
 """What a layer does to height and width."""
@@ -60,39 +61,29 @@ class Convolution(eqx.Module):
 def convolve(
     x: Float[Array, "h w in"], kernel: Float[Array, "rows columns in out"], change: Change = "keep"
 ) -> Float[Array, "h2 w2 out"]:
-    """The convolution of an image with zeros around it, as products of matrices.
+    """The convolution of an image with zeros around it.
 
     - keep:    y[i] = Σ_k K[k] x[i + k - size//2]
     - halve:   y[i] = Σ_k K[k] x[2i + k - 1]
     - double:  y[2i] = K[0] x[i-1] + K[2] x[i],   y[2i+1] = K[1] x[i] + K[3] x[i+1]
 
-    in each of the two directions. Inside of a loop, and solver and training are loops, XLA's own convolutions have a
-    gradient that is slower by a factor of 35 on CPUs (JAX 0.10); products of matrices are quick everywhere.
+    in each of the two directions.
     """
     size, _, channels, out = kernel.shape
+    if size == 1:
+        return x @ kernel[0, 0]
     if change == "keep":
-        return _windows(_padded(x, size // 2), size) @ kernel.reshape(-1, out)
+        return convolution(x[None], kernel, size // 2)[0]
     split = kernel.reshape(2, 2, 2, 2, channels, out)  # K[2a + p, 2b + q] at [a, p, b, q]
     if change == "halve":
         if x.shape[0] % 2 or x.shape[1] % 2:
             raise ValueError(f"height and width must be even to be halved; got {x.shape[0]} × {x.shape[1]}.")
-        return _windows(squeezed(_padded(x, 1)), 2) @ split.transpose(0, 2, 1, 3, 4, 5).reshape(-1, out)
-    phases = _windows(_padded(x, 1), 2) @ split.transpose(0, 2, 4, 1, 3, 5).reshape(4 * channels, 4 * out)
+        blocks = squeezed(jnp.pad(x, ((1, 1), (1, 1), (0, 0))))
+        return convolution(blocks[None], split.transpose(0, 2, 1, 3, 4, 5).reshape(2, 2, 4 * channels, out), 0)[0]
+    phases = convolution(x[None], split.transpose(0, 2, 4, 1, 3, 5).reshape(2, 2, channels, 4 * out), 1)[0]
     h, w, _ = x.shape
-    phases = phases.reshape(h + 1, w + 1, 2, 2, out)
-    return unsqueezed(
-        jnp.concatenate([phases[a : h + a, b : w + b, a, b] for a in range(2) for b in range(2)], axis=-1)
-    )
-
-
-def _padded(x: Array, by: int) -> Array:
-    return jnp.pad(x, ((by, by), (by, by), (0, 0))) if by else x
-
-
-def _windows(x: Array, size: int) -> Array:
-    """At every place, the pixels of the window of that size which begins there, one after another."""
-    h, w = x.shape[0] - size + 1, x.shape[1] - size + 1
-    return jnp.concatenate([x[i : i + h, j : j + w] for i in range(size) for j in range(size)], axis=-1)
+    parts = [phases[a : h + a, b : w + b, (2 * a + b) * out : (2 * a + b + 1) * out] for a in (0, 1) for b in (0, 1)]
+    return unsqueezed(jnp.concatenate(parts, axis=-1))
 
 
 class AbstractTimeConvolution(eqx.Module):
@@ -124,7 +115,7 @@ class Concat(AbstractTimeConvolution):
         self.inner = Convolution(in_channels + 1, out_channels, key=key, **shape)
 
     def __call__(self, t: Float[Array, ""], x: Float[Array, "h w in"]) -> Float[Array, "h2 w2 out"]:
-        return self.inner(jnp.concatenate([_everywhere(t, x), x], axis=-1))
+        return _beside(self.inner, _everywhere(t, x), x)
 
 
 class ConcatCoord(AbstractTimeConvolution):
@@ -137,7 +128,7 @@ class ConcatCoord(AbstractTimeConvolution):
 
     def __call__(self, t: Float[Array, ""], x: Float[Array, "h w in"]) -> Float[Array, "h2 w2 out"]:
         places = np.stack(np.meshgrid(*(np.linspace(0, 1, n) for n in x.shape[:2]), indexing="ij"), axis=-1)
-        return self.inner(jnp.concatenate([_everywhere(t, x), jnp.asarray(places, x.dtype), x], axis=-1))
+        return _beside(self.inner, jnp.concatenate([_everywhere(t, x), jnp.asarray(places, x.dtype)], axis=-1), x)
 
 
 class Squash(AbstractTimeConvolution):
@@ -182,7 +173,7 @@ class Hyper(AbstractTimeConvolution):
         self.inner = Convolution(in_channels, out_channels, key=key_inner, **shape)
         size = self.inner.kernel.size + out_channels
         net = eqx.nn.MLP("scalar", size, width, depth=1, activation=jnp.tanh, key=key_net)
-        small = 0.1 * out_channels / self.inner.kernel.size  # of the kernel's own size, a tenth
+        small = 0.1 * (out_channels / self.inner.kernel.size) ** 0.5  # of the kernel's own size, a tenth
         last = lambda net: (net.layers[-1].weight, net.layers[-1].bias)
         self.hypernet = eqx.tree_at(last, net, (small * last(net)[0], jnp.zeros(size)))
 
@@ -231,6 +222,12 @@ def time_convolution(
     if kind not in _KINDS:
         raise ValueError(f"layer must be one of {', '.join(get_args(ConvKind))}; got {kind!r}.")
     return _KINDS[kind](in_channels, out_channels, size=size, change=change, key=key)
+
+
+def _beside(layer: Convolution, known: Array, x: Array) -> Array:
+    """The layer's value of [known, x]: in two parts, of which a batch that shares the time computes the first once."""
+    first, second = jnp.split(layer.kernel, [known.shape[-1]], axis=2)
+    return convolve(x, second, layer.change) + convolve(known, first, layer.change) + layer.bias
 
 
 def _everywhere(t: Array, x: Array) -> Array:

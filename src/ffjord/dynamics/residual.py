@@ -83,7 +83,7 @@ class ResidualMLP(eqx.Module):
         return jnp.concatenate([z, jnp.sin(angles).ravel(), jnp.cos(angles).ravel()])
 
 
-def waves(t: Float[Array, ""], count: int) -> Float[Array, " 2*count"]:
+def waves(t: Float[Array, ""], count: int) -> Float[Array, " {2*count}"]:
     """φ(t) = (cos πkt, sin πkt), k = 1 … `count`."""
     angles = jnp.pi * t * jnp.arange(1, count + 1, dtype=t.dtype)
     return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)])

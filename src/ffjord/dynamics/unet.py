@@ -1,5 +1,6 @@
 """A small U-Net: made for flow matching on images, and a dynamics like any other."""
 
+import itertools
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -85,10 +86,11 @@ class UNet(eqx.Module):
                 f"hidden: {len(hidden)} sizes halve the image as often, but {height} × {width} cannot be halved so "
                 "often; use fewer."
             )
+        _sigma(nonlinearity)
         keys = iter(jax.random.split(key, 4 + len(hidden) * (blocks + 4)))
         size = 4 * frequencies
         block = lambda c: Block(c, size, nonlinearity, key=next(keys))
-        pairs = [*zip(hidden[:-1], hidden[1:], strict=True)]
+        pairs = [*itertools.pairwise(hidden)]
         self.enter = Convolution(4 * channels, hidden[0], key=next(keys))
         self.places = jnp.zeros((height // 2, width // 2, hidden[0]))
         self.down = tuple(tuple(block(c) for _ in range(blocks)) for c in hidden)
