@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ffjord.bijections import CNF, Chain
+from ffjord.bijections import CNF, Chain, continuous_parts
 from ffjord.bijections.base import AbstractBijection
 from ffjord.choices import CouplingName, InterpolantName, TimesName
 from ffjord.data.source import Conditioned
@@ -111,9 +111,10 @@ def optimal_assignment(x: Float[Array, "n *event"], z: Float[Array, "n *event"])
 
 def check_matching(flow: Flow) -> None:
     """Refuses a flow that has not exactly one continuous part."""
-    count = sum(isinstance(part, CNF) for part in _parts(flow.bijection))
-    if count != 1:
-        raise ValueError(f"flow matching needs a flow with exactly one continuous part; this one has {count}.")
+    count = len(continuous_parts(flow.bijection))
+    if count != 1 or not any(isinstance(part, CNF) for part in _parts(flow.bijection)):
+        where = "" if count != 1 else " inside of another map"
+        raise ValueError(f"flow matching needs a flow with exactly one continuous part; this one has {count}{where}.")
 
 
 def _ends_of_path(bijection: AbstractBijection, z: Array, x: Array, key: PRNGKeyArray) -> tuple[CNF, Array, Array, Any]:

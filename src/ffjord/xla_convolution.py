@@ -12,10 +12,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
-
 
 _PLACES = 1024
 """At most as many places are looked at together in a kernel's gradient, so that their windows stay in the cache."""
@@ -51,9 +51,9 @@ def _to_kernel(grad: Array, x: Array, kernel: Any, *, pad: int) -> Array:
     count = next(k for k in range(max(1, _PLACES // x[0, ..., 0].size), 0, -1) if len(x) % k == 0)
     if count == len(x):
         return _of_few(x, grad, shape, pad)
-    groups = jax.tree.map(lambda y: y.reshape(-1, count, *y.shape[1:]), (x, grad))
-    add = lambda total, group: (total + _of_few(*group, shape, pad), None)
-    return jax.lax.scan(add, jnp.zeros(shape, grad.dtype), groups)[0]
+    grouped = lambda y: y.reshape(-1, count, *y.shape[1:])
+    add = lambda total, group: (total + _of_few(group[0], group[1], shape, pad), None)
+    return jax.lax.scan(add, jnp.zeros(shape, grad.dtype), (grouped(x), grouped(grad)))[0]
 
 
 def _of_few(x: Array, grad: Array, shape: tuple[int, ...], pad: int) -> Array:
@@ -82,9 +82,9 @@ def _batched(args: tuple[Array, Array], axes: tuple[Any, Any], *, pad: int) -> t
     return jax.vmap(partial(_by_products, pad=pad), axes)(x, kernel), 0  # images with kernels of their own
 
 
-def _shape(x: Any, kernel: Any, *, pad: int) -> jax.core.ShapedArray:
+def _shape(x: Any, kernel: Any, *, pad: int) -> ShapedArray:
     h, w = (side + 2 * pad - kernel.shape[0] + 1 for side in x.shape[1:3])
-    return jax.core.ShapedArray((x.shape[0], h, w, kernel.shape[-1]), x.dtype)
+    return ShapedArray((x.shape[0], h, w, kernel.shape[-1]), x.dtype)
 
 
 _convolution.def_impl(partial(jax.jit, static_argnames="pad")(_by_xla))

@@ -11,6 +11,9 @@ from ffjord.bijections.base import AbstractBijection, Transformed, combine
 from ffjord.bijections.cnf import continuous_parts
 from ffjord.compilation import compiled
 
+_ROWS = 1024
+"""More than so many rows are taken through parts in calibration only for those who ask for more."""
+
 
 class Chain(AbstractBijection):
     """x = g_K(… g_1(z)): `parts` are listed from the base to the data."""
@@ -72,6 +75,8 @@ class Chain(AbstractBijection):
         for i, part_key in zip(range(len(parts) - 1, last - 1, -1), keys, strict=False):
             parts[i] = parts[i].calibrate(x, condition=condition, key=part_key)
             if i > last:
+                rows = max(_ROWS, *(part.rows_to_calibrate() for part in parts[:i]))
+                x, condition = x[:rows], None if condition is None else condition[:rows]
                 x = _image(parts[i], x, condition, part_key)
         return Chain(parts)
 

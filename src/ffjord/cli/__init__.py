@@ -18,7 +18,7 @@ COMMANDS = {
     "check": "can the numbers of a run be trusted? Verdicts, and samples against data",
     "sample": "draw samples: .npy, .csv or a picture",
     "score": "log-densities of the points in a file",
-    "plot": "figure and animation of a 1-D or 2-D flow",
+    "plot": "pictures and animation of a 1-D or 2-D flow, or of one over images",
     "data": "the paper's tables and images: what is there, get one, check one",
     "search": "look for the best architecture of an experiment",
     "reproduce": "make a figure, a table or a study again from nothing",

@@ -21,7 +21,7 @@ _TEMPERATURES, _SAMPLES, _PAIRS = (0.7, 0.85, 1.0), 24, 4
 
 @dataclass(frozen=True)
 class Arguments:
-    """Pictures of a run: figure.png, flow.gif of a 1-D or 2-D flow; samples.png, interpolation.png, path.gif of images."""
+    """Pictures of a run: figure.png, flow.gif in 1 or 2 dimensions; samples, interpolation and path of images."""
 
     run: RunPath
     frames: int = 60

@@ -42,7 +42,7 @@ def dimension_of(flow: Flow) -> int:
     return flow.event_shape[0]
 
 
-def check_data(flow: Flow, data: Float[Array | np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+def check_data(flow: Flow, data: Float[Array | np.ndarray, "n *event"]) -> Float[np.ndarray, "n *event"]:
     """The data as a NumPy array, or an error if they are not points of the flow's own space."""
     if data.shape[1:] != flow.event_shape or len(data) == 0:
         wanted = ", ".join(["n", *map(str, flow.event_shape)])

@@ -1,6 +1,6 @@
 """Samples on their way from noise to images, as a film."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +9,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from PIL import Image
 
-from ffjord.arrays import atomic_file
 from ffjord.flow import Flow
 from ffjord.report.evaluate import at_all, for_pictures
 from ffjord.report.field import moves
-from ffjord.report.images import SAMPLES, images_at
+from ffjord.report.images import images_at
 from ffjord.report.mosaic import Images, columns_for, mosaic, new_page, scale_of, show
-from ffjord.report.movie import Frame, write_mp4
-from ffjord.report.scenes import _Clock
+from ffjord.report.movie import Frame, write_gif, write_mp4
+from ffjord.report.scenes import Clock
 from ffjord.report.style import INK, MODEL, PAGE
 
 _DPI, _SIDE = 100, 76.0
@@ -28,7 +27,7 @@ def animate_images(
     path_stem: str | Path,
     *,
     levels: int,
-    n: int = SAMPLES,
+    n: int,
     temperature: float = 1.0,
     frames: int = 60,
     fps: int = 20,
@@ -74,7 +73,7 @@ class _Scene:
         height, width = tiles.shape[:2]
         self.figure = new_page(width + 2 * _EDGE, height + _FOOT + _HEAD, dpi=_DPI)
         (self.image,) = show(self.figure, tiles, _EDGE, _FOOT, title=title, colour=MODEL).images
-        self.clock, self.canvas = _Clock(self.figure), FigureCanvasAgg(self.figure)
+        self.clock, self.canvas = Clock(self.figure), FigureCanvasAgg(self.figure)
 
     def at(self, time: float, x: Images) -> Frame:
         self.image.set_data(self._tiles(x))
@@ -89,19 +88,10 @@ class _Scene:
 def _write(stem: Path, frames: list[Frame], durations: list[float], fps: int) -> list[Path]:
     stem.parent.mkdir(parents=True, exist_ok=True)
     gif, mp4 = stem.with_name(stem.name + ".gif"), stem.with_name(stem.name + ".mp4")
-    _write_gif(gif, frames, durations)
+    shown = np.concatenate([frame[_HEAD:-_FOOT] for frame in (frames[0], frames[-1])])
+    write_gif(gif, frames, durations, _palette(shown))
     film = write_mp4(mp4, frames, durations, fps)
     return [gif] if film is None else [gif, film]
-
-
-def _write_gif(path: Path, frames: Sequence[Frame], durations: Sequence[float]) -> None:
-    """A GIF that loops for ever, in colours that are the same for all frames."""
-    palette = _palette(np.concatenate([frame[_HEAD:-_FOOT] for frame in (frames[0], frames[-1])]))
-    shown = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    milliseconds = [round(100 * seconds) * 10 for seconds in durations]  # GIF counts hundredths of a second
-    more = {"append_images": shown[1:], "duration": milliseconds, "loop": 0, "optimize": False}
-    with atomic_file(path) as file:
-        shown[0].save(file, "GIF", save_all=True, **more)
 
 
 def _palette(images: Frame) -> Image.Image:

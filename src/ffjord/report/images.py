@@ -13,14 +13,12 @@ from ffjord.data.source import Conditioned
 from ffjord.divergence import Skipped
 from ffjord.errors import SolveError
 from ffjord.flow import Flow
-from ffjord.report.evaluate import for_pictures
+from ffjord.report.evaluate import check_data, for_pictures
 from ffjord.report.mosaic import Images, Mosaic, mosaic, new_page, scale_of, show
 from ffjord.report.style import DATA, MODEL, MUTED, draw_title
 from ffjord.report.subject import round_trip, with_divergence
 from ffjord.solve import MESSAGES, OK
 
-TEMPERATURES = (0.7, 0.85, 1.0)
-SAMPLES = 24
 _COLUMNS = 12
 _EDGE, _HEAD, _TITLE, _FOOT, _APART = 42, 42, 58, 60, 15
 """Pixels around and between panels."""
@@ -39,8 +37,8 @@ def figure_of_samples(
     data: Images | None,
     *,
     levels: int,
-    n: int = SAMPLES,
-    temperatures: Sequence[float] = TEMPERATURES,
+    n: int,
+    temperatures: Sequence[float],
     title: str | None = None,
     key: PRNGKeyArray,
 ) -> Figure:
@@ -54,20 +52,13 @@ def figure_of_samples(
     """
     if n < 1 or not temperatures:
         raise ValueError(f"need at least one sample and one temperature; got n={n}, temperatures={temperatures}.")
-    flow, bands = for_pictures(flow), []
+    flow, shown = for_pictures(flow), {}
     if data is not None:
-        bands.append(("test images", DATA, _checked(flow, data)[:n]))
+        shown["test images"] = check_data(flow, data)[:n], DATA
     for temperature in temperatures:
-        bands.append((f"samples, T = {temperature:g}", MODEL, images_at(flow, n, temperature=temperature, key=key)))
+        shown[f"samples, T = {temperature:g}"] = images_at(flow, n, temperature=temperature, key=key), MODEL
     columns = -(-n // -(-n // _COLUMNS))  # rows of equal length, if there can be such
-    tiles = [mosaic(x, levels=levels, columns=columns, scale=scale_of(flow.event_shape)) for *_, x in bands]
-    page = new_page(tiles[-1].shape[1] + 2 * _EDGE, _EDGE + sum(len(t) + _HEAD for t in tiles) + _top(title))
-    draw_title(page, title, _EDGE / page.dpi)
-    bottom = _EDGE + sum(len(t) + _HEAD for t in tiles)
-    for (words, colour, _), band in zip(bands, tiles, strict=True):
-        bottom -= _HEAD + len(band)
-        show(page, band, _EDGE, bottom, title=words, colour=colour)
-    return page
+    return _stacked({name: (_tiles(x, levels, columns), colour) for name, (x, colour) in shown.items()}, title)
 
 
 class Interpolation(NamedTuple):
@@ -87,7 +78,7 @@ def interpolate(flow: Flow, start: Images, end: Images, *, levels: int, steps: i
     """
     if steps < 2:
         raise ValueError(f"steps must be at least 2, the two ends; got {steps}.")
-    given = np.concatenate([_checked(flow, start), _checked(flow, end)])
+    given = np.concatenate([check_data(flow, start), check_data(flow, end)])
     back = round_trip(flow, Conditioned(given, None))
     first, last = np.split(back.z, 2)
     z = spherical(first, last, steps)
@@ -105,46 +96,13 @@ def figure_of_interpolation(
     if not 1 <= 2 * pairs <= len(data):
         raise ValueError(f"pairs must be from 1 to half of the {len(data)} images; got {pairs}.")
     found = interpolate(flow, data[: 2 * pairs : 2], data[1 : 2 * pairs : 2], levels=levels, steps=steps)
-    parts = {"from": (found.x[:, :1], DATA), "along the sphere of z": (found.x[:, 1:-1], MODEL)}
-    parts["to"] = (found.x[:, -1:], DATA)
-    shown = lambda x: x.reshape(-1, *flow.event_shape)
-    tiles = {
-        word: (mosaic(shown(x), levels=levels, columns=x.shape[1], scale=scale_of(flow.event_shape)), colour)
-        for word, (x, colour) in parts.items()
-        if x.shape[1]
+    parts = {
+        "from": (found.x[:, :1], DATA),
+        "along the sphere of z": (found.x[:, 1:-1], MODEL),
+        "to": (found.x[:, -1:], DATA),
     }
+    tiles = {name: (_tiles(x, levels, x.shape[1]), colour) for name, (x, colour) in parts.items() if x.shape[1]}
     return _side_by_side(tiles, _told(found, levels), title)
-
-
-def _side_by_side(tiles: dict[str, tuple[Mosaic, str]], note: str, title: str | None) -> Figure:
-    """Panels of one height, and a quiet line below them."""
-    width = sum(t.shape[1] + _APART for t, _ in tiles.values()) - _APART
-    height = len(next(iter(tiles.values()))[0])
-    page = new_page(width + 2 * _EDGE, _FOOT + height + _HEAD + _top(title))
-    draw_title(page, title, _EDGE / page.dpi)
-    left = _EDGE
-    for word, (part, colour) in tiles.items():
-        show(page, part, left, _FOOT, title=word, colour=colour)
-        left += part.shape[1] + _APART
-    page.text(_EDGE / page.bbox.width, 0.4 * _FOOT / page.bbox.height, note, color=MUTED, fontsize=8, va="center")
-    return page
-
-
-def _told(found: Interpolation, levels: int) -> str:
-    mean, most = (np.format_float_positional(e, 1, fractional=False, trim="-") for e in found[1:])
-    there = "Ends: test images, there and back through the flow; off by"
-    return f"{there} {mean} of {levels} grey levels on average, {most} at most."
-
-
-def _checked(flow: Flow, x: Images) -> Float[np.ndarray, "n h w c"]:
-    if x.shape[1:] != flow.event_shape or len(x) == 0:
-        wanted = ", ".join(["n", *map(str, flow.event_shape)])
-        raise ValueError(f"images must have shape ({wanted}) with n at least 1; got {tuple(x.shape)}.")
-    return np.asarray(x)
-
-
-def _top(title: str | None) -> int:
-    return _TITLE if title else 0
 
 
 def spherical(
@@ -183,3 +141,43 @@ def _images_of(flow: Flow, z: Float[np.ndarray, "n h w c"]) -> Float[np.ndarray,
 def _forward(flow: Flow, z: Any) -> Any:
     out = flow.bijection.forward(z)
     return out.value, out.report.outcome
+
+
+def _tiles(x: Float[np.ndarray, "*n h w c"], levels: int, columns: int) -> Mosaic:
+    images = x.reshape(-1, *x.shape[-3:])
+    return mosaic(images, levels=levels, columns=columns, scale=scale_of(images.shape[1:]))
+
+
+def _stacked(panels: dict[str, tuple[Mosaic, str]], title: str | None) -> Figure:
+    """Panels of one width, one below the other."""
+    tiles = [part for part, _ in panels.values()]
+    bottom = _EDGE + sum(len(part) + _HEAD for part in tiles)
+    page = new_page(tiles[-1].shape[1] + 2 * _EDGE, bottom + _top(title))
+    draw_title(page, title, _EDGE / page.dpi)
+    for name, (part, colour) in panels.items():
+        bottom -= _HEAD + len(part)
+        show(page, part, _EDGE, bottom, title=name, colour=colour)
+    return page
+
+
+def _side_by_side(panels: dict[str, tuple[Mosaic, str]], note: str, title: str | None) -> Figure:
+    """Panels of one height, and a quiet line below them."""
+    tiles, left = [part for part, _ in panels.values()], _EDGE
+    width = sum(part.shape[1] + _APART for part in tiles) - _APART
+    page = new_page(width + 2 * _EDGE, _FOOT + len(tiles[0]) + _HEAD + _top(title))
+    draw_title(page, title, _EDGE / page.dpi)
+    for name, (part, colour) in panels.items():
+        show(page, part, left, _FOOT, title=name, colour=colour)
+        left += part.shape[1] + _APART
+    page.text(_EDGE / page.bbox.width, 0.4 * _FOOT / page.bbox.height, note, color=MUTED, fontsize=8, va="center")
+    return page
+
+
+def _told(found: Interpolation, levels: int) -> str:
+    mean, most = (np.format_float_positional(e, 1, fractional=False, trim="-") for e in found[1:])
+    there = "Ends: test images, there and back through the flow; off by"
+    return f"{there} {mean} of {levels} grey levels on average, {most} at most."
+
+
+def _top(title: str | None) -> int:
+    return _TITLE if title else 0

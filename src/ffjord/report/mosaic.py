@@ -52,9 +52,9 @@ def scale_of(shape: tuple[int, ...], side: float = _SIDE) -> int:
 
 
 def columns_for(n: int, ratio: float = 1.0) -> int:
-    """How many images a row, for a block at least `ratio` times as wide as high, though not much, with few gaps."""
+    """How many images a row, for a block about `ratio` times as wide as high, never higher than wide, with few gaps."""
     wanted = math.sqrt(ratio * n)
-    return min(range(min(n, math.ceil(wanted)), n + 1), key=lambda columns: -n % columns + columns - wanted)
+    return min(range(math.ceil(math.sqrt(n)), n + 1), key=lambda columns: -n % columns + abs(columns - wanted))
 
 
 def show(page: Figure, tiles: Mosaic, left: int, bottom: int, *, title: str = "", colour: str = INK) -> Axes:

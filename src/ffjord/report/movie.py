@@ -18,9 +18,11 @@ from ffjord.report.style import DATA, GLOW, INK, MODEL, PAGE, PANEL
 Frame = UInt8[np.ndarray, "_ _ 3"]
 
 
-def write_gif(path: Path, frames: Sequence[Frame], durations: Sequence[float]) -> Path:
-    """A GIF that loops for ever; frame i stays for `durations[i]` seconds."""
-    palette = _palette()
+def write_gif(
+    path: Path, frames: Sequence[Frame], durations: Sequence[float], palette: Image.Image | None = None
+) -> Path:
+    """A GIF that loops for ever; frame i stays for `durations[i]` seconds. The style has a palette of its own."""
+    palette = palette or _palette()
     images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     milliseconds = [round(100 * seconds) * 10 for seconds in durations]  # GIF counts hundredths of a second
     with atomic_file(path) as file:

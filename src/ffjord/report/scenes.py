@@ -45,7 +45,7 @@ class PlaneScene(AbstractScene):
         right = add_panel(self.figure, (_EDGE + side + _GAP, _FOOT, side, side), extent, title="samples", colour=MODEL)
         self.image = draw_density(left, np.ones((2, 2)), extent)
         self.points = draw_points(right, np.zeros((2000, 2)), MODEL, size=3.0)
-        self.clock = _Clock(self.figure)
+        self.clock = Clock(self.figure)
         self.moving = [self.image, self.points, *self.clock.moving]
 
     def move(self, time: float, density: Float[np.ndarray, "*cells"], x: Float[np.ndarray, "n d"]) -> None:
@@ -71,7 +71,7 @@ class LineScene(AbstractScene):
         ground = add_panel(self.figure, below, extent)
         ground.set_ylim(-1.3, 1.3)
         self.points = draw_points(ground, np.zeros((1000, 2)), MODEL, size=3.0)
-        self.extent, self.clock = extent, _Clock(self.figure)
+        self.extent, self.clock = extent, Clock(self.figure)
         self.moving = [self.area, self.curve, self.points, *self.clock.moving]
 
     def move(self, time: float, density: Float[np.ndarray, "*cells"], x: Float[np.ndarray, "n d"]) -> None:
@@ -83,7 +83,7 @@ class LineScene(AbstractScene):
         self.clock.move(time)
 
 
-class _Clock:
+class Clock:
     """The time, as a number and as a thin bar that fills from the base to the data."""
 
     def __init__(self, figure: Figure):
