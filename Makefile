@@ -46,6 +46,7 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/requirements.txt
 bench: $(BENCH_READY)  ## Measure this library against its peers, and alone (an hour; an environment of its own, with torch)
 	.venv-bench/bin/python -m benchmarks.compare
 	.venv-bench/bin/python -m benchmarks.alone
+	.venv-bench/bin/python -m benchmarks.images
 
 toys: $(READY)  ## Train and draw all toys again: results/ and pretrained/ (about an hour)
 	$(BIN)/python scripts/toys.py

@@ -1,4 +1,4 @@
-"""Every snippet of the README runs."""
+"""Every snippet of the README runs, and of the page on images."""
 
 import re
 import shlex
@@ -8,15 +8,16 @@ import pytest
 
 from ffjord.cli import main
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README, IMAGES = ROOT / "README.md", ROOT / "docs" / "images.md"
 SHORT_TRAINING = (
     "--hidden 8 8 --method midpoint --num-steps 3 --steps 4 --validate-every 2 --steps-per-call 2 --num-validation 64 "
     "--num-test 100"
 ).split()
 
 
-def snippets(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+def snippets(language: str, page: Path = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize("number", range(len(snippets("python"))))
@@ -27,6 +28,11 @@ def test_python_snippet(number, tmp_path, monkeypatch):
         "FFJORD(random_state=0)", "FFJORD(random_state=0, steps=4, hidden=(8, 8))"
     )
     exec(compile(code, f"README snippet {number + 1}", "exec"), {})
+
+
+@pytest.mark.parametrize("number", range(len(snippets("python", IMAGES))))
+def test_snippet_on_images(number):
+    exec(compile(snippets("python", IMAGES)[number], f"images snippet {number + 1}", "exec"), {})
 
 
 def test_command_line_snippets(tmp_path, monkeypatch):

@@ -148,7 +148,8 @@ def sample_blocks(
 
 def rows_at_once(flow: Flow) -> int:
     """How many rows are scored together: fewer where they are long, as images are, whose layers are longer still."""
-    return min(CHUNK, max(16, 1 << (_NUMBERS // math.prod(flow.event_shape)).bit_length() - 1))
+    rows = max(16, _NUMBERS // math.prod(flow.event_shape))
+    return min(CHUNK, 1 << rows.bit_length() - 1)
 
 
 def _size(n: int, chunk: int) -> int:
