@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from ffjord.data import TOYS, FreshSamples
+from ffjord.dynamics import Convolution
 from ffjord.experiments import ModelConfig, SolveConfig, TrainConfig
 from ffjord.models import build_model, ffjord
 from ffjord.objectives import Progress, likelihood
@@ -221,3 +222,13 @@ def test_a_flow_learns_and_its_compiled_step_is_traced_once():
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.05
     assert len(traced) == 1, "validation, and what it changes in the state, compiles nothing anew"
     assert log.rows[0]["nfe"] == 2 * 2 * 3
+
+
+def test_norms_of_kernels_are_limited_as_matrices_of_places_and_channels():
+    layer = Convolution(2, 5, key=jax.random.key(0))
+    scaled = jax.tree.map(lambda p: 100.0 * p, layer)
+    limited = limit_norms(scaled, 3.0)
+    norm = lambda layer: float(jnp.linalg.norm(layer.kernel.reshape(18, 5), 2))
+    assert norm(limited) < 3.2 < norm(scaled)
+    np.testing.assert_allclose(limited.kernel * (norm(scaled) / norm(limited)), scaled.kernel, rtol=1e-4)
+    np.testing.assert_array_equal(limited.bias, scaled.bias)

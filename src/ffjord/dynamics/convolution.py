@@ -27,8 +27,8 @@ class Convolution(eqx.Module):
     **Arguments:**
 
     - `in_channels`, `out_channels`: channels of x and y.
-    - `size`: of the kernel, odd. A layer that halves or doubles has a kernel of 4, of which every place of the smaller
-      image sees as many of the larger: a convolution of stride 2, or a transposed one.
+    - `size`: of the kernel, odd; of a layer that halves or doubles, a convolution of stride 2 or a transposed one, it may
+      be 4 too. 3 by default, and 4 there: each place of the smaller image then sees as many of the larger.
     - `change`: what becomes of height and width. Only an even number of rows and columns can be halved.
     """
 
@@ -37,13 +37,19 @@ class Convolution(eqx.Module):
     change: Change = eqx.field(static=True)
 
     def __init__(
-        self, in_channels: int, out_channels: int, size: int = 3, *, change: Change = "keep", key: PRNGKeyArray
+        self,
+        in_channels: int,
+        out_channels: int,
+        size: int | None = None,
+        *,
+        change: Change = "keep",
+        key: PRNGKeyArray,
     ):
+        size = size if size is not None else 3 if change == "keep" else 4
         if min(in_channels, out_channels) < 1:
             raise ValueError(f"channels must be positive; got {in_channels} and {out_channels}.")
-        if size < 1 or size % 2 == 0:
-            raise ValueError(f"size must be odd and positive; got {size}.")
-        size = size if change == "keep" else 4
+        if size < 1 or (size % 2 == 0 and (size != 4 or change == "keep")):
+            raise ValueError(f"size must be odd and positive, or 4 where height and width change; got {size}.")
         shape = (size, size, in_channels, out_channels)
         seen = size**2 * in_channels // (4 if change == "double" else 1)  # a transposed kernel is met in four parts
         draw = lambda key, shape: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0) / seen**0.5
@@ -64,8 +70,8 @@ def convolve(
     """The convolution of an image with zeros around it.
 
     - keep:    y[i] = Σ_k K[k] x[i + k - size//2]
-    - halve:   y[i] = Σ_k K[k] x[2i + k - 1]
-    - double:  y[2i] = K[0] x[i-1] + K[2] x[i],   y[2i+1] = K[1] x[i] + K[3] x[i+1]
+    - halve:   y[i] = Σ_k K[k] x[2i + k - (size-1)//2]
+    - double:  y[2i] = Σ_k K[2k] x[i + k - 1],   y[2i+1] = Σ_k K[2k+1] x[i + k]
 
     in each of the two directions.
     """
@@ -74,13 +80,18 @@ def convolve(
         return x @ kernel[0, 0]
     if change == "keep":
         return convolution(x[None], kernel, size // 2)[0]
-    split = kernel.reshape(2, 2, 2, 2, channels, out)  # K[2a + p, 2b + q] at [a, p, b, q]
+    half = (size + 1) // 2
+    even = jnp.pad(kernel, ((0, 2 * half - size), (0, 2 * half - size), (0, 0), (0, 0)))
+    split = even.reshape(half, 2, half, 2, channels, out)  # K[2a + p, 2b + q] at [a, p, b, q]
     if change == "halve":
         if x.shape[0] % 2 or x.shape[1] % 2:
             raise ValueError(f"height and width must be even to be halved; got {x.shape[0]} × {x.shape[1]}.")
-        blocks = squeezed(jnp.pad(x, ((1, 1), (1, 1), (0, 0))))
-        return convolution(blocks[None], split.transpose(0, 2, 1, 3, 4, 5).reshape(2, 2, 4 * channels, out), 0)[0]
-    phases = convolution(x[None], split.transpose(0, 2, 4, 1, 3, 5).reshape(2, 2, channels, 4 * out), 1)[0]
+        around = ((size - 1) // 2, 2 * half - 2 - (size - 1) // 2)
+        blocks = squeezed(jnp.pad(x, (around, around, (0, 0))))
+        folded = split.transpose(0, 2, 1, 3, 4, 5).reshape(half, half, 4 * channels, out)
+        return convolution(blocks[None], folded, 0)[0]
+    folded = split.transpose(0, 2, 4, 1, 3, 5).reshape(half, half, channels, 4 * out)
+    phases = convolution(jnp.pad(x, ((1, half - 1), (1, half - 1), (0, 0)))[None], folded, 0)[0]
     h, w, _ = x.shape
     parts = [phases[a : h + a, b : w + b, (2 * a + b) * out : (2 * a + b + 1) * out] for a in (0, 1) for b in (0, 1)]
     return unsqueezed(jnp.concatenate(parts, axis=-1))
@@ -213,7 +224,7 @@ def time_convolution(
     kind: ConvKind,
     in_channels: int,
     out_channels: int,
-    size: int = 3,
+    size: int | None = None,
     *,
     change: Change = "keep",
     key: PRNGKeyArray,
