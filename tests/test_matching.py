@@ -305,3 +305,13 @@ def test_whole_numbers_are_spread_anew_in_every_batch():
     assert not np.array_equal(np.sort(first[:, 0] % 1), np.sort(second[:, 0] % 1))
     np.testing.assert_array_equal(source.batches(1, 1)[0], second)
     np.testing.assert_array_equal(source.validation(), rows)
+
+
+def test_late_times_have_their_density():
+    """P(s < a) = -log(1 - a)/c down to 1 - a = δ, and evenly from there."""
+    s = np.sort(np.asarray(draw_times("late", 20_000, jnp.float32, key=KEY)))
+    c = 1 - np.log(0.02)
+    for a in (0.3, 0.7, 0.95, 0.98):
+        np.testing.assert_allclose(np.mean(s < a), -np.log(1 - a) / c, atol=2e-4)
+    np.testing.assert_allclose(np.mean(s < 0.99), 1 - 0.5 / c, atol=2e-4)
+    assert 0 <= s[0] < s[-1] <= 1

@@ -10,7 +10,7 @@ import tyro
 
 from ffjord.cli.common import parse, print_table
 from ffjord.data.images import IMAGE_SETS, ImageSet, load_images
-from ffjord.data.sets import SETS, TableSet, found_forms, load, places
+from ffjord.data.sets import SETS, Form, TableSet, found_forms, load, places
 from ffjord.errors import InputError
 
 _EXAMPLES = """\
@@ -99,9 +99,11 @@ def _list_forms(one: TableSet | ImageSet, data_dir: Path | None) -> None:
     for form, path in found:
         note = "" if form.file != "test.npy" or path.with_name("train.npy").exists() else "; train.npy is missing"
         print(f"  there: {path} ({form.about}{note})")
-    if not found:
+    if found:
+        _print_note(found[0][0], one.name)
+    else:
         print("  missing; one of these is wanted:")
-        print("\n".join(f"    {one.name}/{form.file} ({form.about})" for form in one.forms))
+        print("\n".join(f"    {form.place(one.name)} ({form.about})" for form in one.forms))
         print(f"  get it: ffjord data get {one.name}")
 
 
@@ -131,18 +133,25 @@ def _check_images(images: ImageSet, data_dir: Path | None) -> int:
     """Reading the pictures counts them, and refuses files of another size."""
     split = load_images(images.name, data_dir)
     form, path = next(found_forms(images.name, data_dir, images.forms), (None, None))
-    means = split.train.mean(axis=(0, 1, 2))
+    means, digits = split.train.mean(axis=(0, 1, 2)), 2 if images.levels > 2 else 4
     shown = {
         "pictures": _counts(tuple(map(len, split))),
         "each": _size(images),
-        "mean grey level": f"{means.mean():.2f} of {images.levels - 1}, in the training pictures",
+        "mean grey level": f"{means.mean():.{digits}f} of {images.levels - 1}, in the training pictures",
     }
     if len(means) == 3:
         shown["red / green / blue"] = " / ".join(f"{mean:.2f}" for mean in means)
     print_table(shown, title=f"{images.name} ({'comes with scikit-learn' if form is None else form.about})")
     if path is not None:
         print(path)
+    if form is not None:
+        _print_note(form, images.name)
     return 0
+
+
+def _print_note(form: Form, name: str) -> None:
+    if form.note:
+        print(f"  note: {form.note}.\n  get the literature's: ffjord data get {name}")
 
 
 def _size(images: ImageSet) -> str:

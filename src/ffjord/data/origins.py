@@ -82,6 +82,7 @@ PUBLISHER: dict[str, tuple[Origin, ...]] = {
 """The UCI repository's and Berkeley's files. No checksums are stated for them."""
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_BINARIZED = "https://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist"
 
 IMAGES: dict[str, tuple[Origin, ...]] = {
     "mnist": tuple(
@@ -96,6 +97,35 @@ IMAGES: dict[str, tuple[Origin, ...]] = {
             "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
             "cifar10/cifar-10-binary.tar.gz",
             "md5:c32a1d4ab5d03f1284b67883e8d87530",
+        ),
+    ),
+    "binary-mnist": tuple(
+        Origin(f"{_BINARIZED}/{name}", f"binarized_mnist/{name}", f"sha256:{checksum}")
+        for name, checksum in (
+            ("binarized_mnist_train.amat", "ad693b29f94c14277b095f5238ddefbbdaaae0939789dd2f4f0205278cee3e4d"),
+            ("binarized_mnist_valid.amat", "1de3d397c40fe8eeb33dafd4099a1f665ec01e96d9be234aaeeac8a34930e2e2"),
+            ("binarized_mnist_test.amat", "e6687bfea3f820c174f33b7865140b2a2dd2930ef786f35d45795fc193b5ab2c"),
+        )
+    ),
+    "omniglot": (
+        Origin(
+            "https://raw.githubusercontent.com/yburda/iwae/master/datasets/OMNIGLOT/chardata.mat",
+            "omniglot/chardata.mat",
+            "md5:21ecaf34373511aa7691cf2e0802aa3d",
+        ),
+    ),
+    "frey": (
+        Origin(
+            "https://cs.nyu.edu/~roweis/data/frey_rawface.mat",
+            "freyfaces/frey_rawface.mat",
+            "md5:5aeb024d42b8a6091f30e5eb18c8a48d",
+        ),
+    ),
+    "caltech": (
+        Origin(
+            "https://people.cs.umass.edu/~marlin/data/caltech101_silhouettes_28_split1.mat",
+            "caltech101_silhouettes/caltech101_silhouettes_28_split1.mat",
+            "md5:4483e9c14b188fd09937f9ea6f9ea777",
         ),
     ),
 }

@@ -29,6 +29,14 @@ class Form:
     about: str
     tolerance: float = 0.05
     """How far the test log-likelihood of one Gaussian may be from that of MAF's rows."""
+    folders: tuple[str, ...] = ()
+    """Folders in which it is looked for besides that of the set's name; the first is where it is wanted."""
+    note: str = ""
+    """How it differs from what the literature has, if it does."""
+
+    def place(self, name: str) -> str:
+        """Where it is wanted, within a data directory."""
+        return f"{(*self.folders, name)[0]}/{self.file}"
 
     def read(self, path: Path, *more: Any) -> Split:
         module, function = self.reader.split(".")
@@ -140,8 +148,9 @@ def found_forms(
     """The forms of a set that are there, the preferred one first; of a table, or of those that are given."""
     forms = SETS[name].forms if forms is None else forms
     for place in places(data_dir):
-        for folder in _folders(place.path, name):
-            yield from ((form, folder / form.file) for form in forms if (folder / form.file).exists())
+        for form in forms:
+            paths = (folder / form.file for folder in _folders(place.path, (*form.folders, name)))
+            yield from ((form, path) for path in paths if path.exists())
 
 
 def first_form(name: str, forms: tuple[Form, ...], data_dir: str | Path | None = None) -> tuple[Form, Path]:
@@ -149,7 +158,7 @@ def first_form(name: str, forms: tuple[Form, ...], data_dir: str | Path | None =
     for found in found_forms(name, data_dir, forms):
         return found
     looked = "; ".join(f"{place.path} ({place.named_by})" for place in places(data_dir))
-    wanted = ", ".join(f"{name}/{form.file}" for form in forms)
+    wanted = ", ".join(form.place(name) for form in forms)
     raise InputError(
         f"{name}: none of its files ({wanted}) was found. Looked in {looked}. "
         f"`ffjord data get {name}` downloads it; --data-dir names another place."
@@ -178,8 +187,9 @@ def checked(name: str, split: Split, path: Path) -> Split:
     return split
 
 
-def _folders(place: Path, name: str) -> list[Path]:
-    """Folders of that name, whatever the case of its letters (MAF writes BSDS300)."""
+def _folders(place: Path, names: tuple[str, ...]) -> list[Path]:
+    """Folders of these names, in their order, whatever the case of their letters (MAF writes BSDS300)."""
     if not place.is_dir():
         return []
-    return sorted(path for path in place.iterdir() if path.name.lower() == name and path.is_dir())
+    there = sorted(path for path in place.iterdir() if path.name.lower() in names and path.is_dir())
+    return sorted(there, key=lambda path: names.index(path.name.lower()))

@@ -27,8 +27,8 @@ class Convolution(eqx.Module):
     **Arguments:**
 
     - `in_channels`, `out_channels`: channels of x and y.
-    - `size`: of the kernel, odd; of a layer that halves or doubles, a convolution of stride 2 or a transposed one, it may
-      be 4 too. 3 by default, and 4 there: each place of the smaller image then sees as many of the larger.
+    - `size`: of the kernel, odd, 3 by default; of a layer that halves or doubles, a convolution of stride 2 or a
+      transposed one, it may be 4 too, and is by default: all places of the larger image are then seen equally often.
     - `change`: what becomes of height and width. Only an even number of rows and columns can be halved.
     """
 

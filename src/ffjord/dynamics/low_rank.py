@@ -17,8 +17,8 @@ class LowRankMLP(eqx.Module):
     """f(t, z; x) = layer_L(… σ(layer_1(z))), where layer(h) = (W + U(x) V(x)ᵀ) [t, h] + b + b(x).
 
     Every sample has its own U, V and b(x); W and b are shared. What depends on x comes in one vector, the condition
-    c = (U, V, b(x)) of all layers one after another, of the size `condition_size`: a linear map of an encoder's features
-    makes it once, before the solve, and it stays as it is along the path. [t, h] is h with the time before it.
+    c = (U, V, b(x)) of all layers one after another, of the size `condition_size`: a linear map of an encoder's
+    features makes it once, before the solve, and it stays as it is along the path. [t, h] is h with the time before it.
 
     **Arguments:**
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from ffjord.choices import (
+    Amortization,
     ConvKind,
     CouplingName,
     DivergenceName,
@@ -20,6 +21,7 @@ from ffjord.choices import (
     NonlinearityName,
     NormKind,
     ObjectiveName,
+    PosteriorName,
     ScheduleName,
     Steps,
     TimesName,
@@ -96,6 +98,19 @@ class ModelConfig:
     images, frequent grey levels become bumps."""
     knots: int = 256
     """Pieces of that map."""
+    posterior: PosteriorName | None = None
+    """Of a variational autoencoder: the flow of its posterior, of which hidden, flows and nonlinearity tell the rest;
+    orthogonal, householder and triangular are Sylvester flows."""
+    latent: int = 64
+    """Size of the latent space of a variational autoencoder."""
+    amortization: Amortization = "low-rank"
+    """What of a continuous posterior's weights depends on the image."""
+    rank: int = 20
+    """Rank of what the image adds to a weight matrix."""
+    columns: int = 32
+    """Orthonormal columns of an orthogonal Sylvester flow."""
+    reflections: int = 8
+    """Reflections of a Householder Sylvester flow."""
     norm: NormKind = "none"
     """Normalisation at the data's end and between flows: running-statistics batch norm, or act-norm."""
     end_time: float = 0.5
@@ -149,7 +164,8 @@ class MatchingConfig:
     interpolant: InterpolantName = "straight"
     """The path from one to the other."""
     times: TimesName = "stratified"
-    """Times at which a batch is asked: independent, evenly spread with a random start, or mostly in the middle."""
+    """Times at which a batch is asked: independent, evenly spread, mostly in the middle, or mostly near the data, as
+    errors count in the likelihood."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +219,8 @@ class TrainConfig:
     """Learning rate over time: constant, falling to zero along a cosine, or a tenth in the second half."""
     warmup: int = 0
     """Steps of linear warm-up."""
+    kl_warmup: int = 0
+    """Steps over which the weight of a variational autoencoder's KL term rises to 1."""
     weight_decay: float = 1e-5
     """Decoupled weight decay of the weight matrices."""
     spectral_norm: float | None = None

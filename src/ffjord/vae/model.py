@@ -1,0 +1,141 @@
+"""The variational autoencoder (Kingma and Welling 2014), with any flow in its posterior."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ffjord.bijections.base import Report
+from ffjord.compilation import compiled
+from ffjord.vae.networks import Decoder, Encoder
+from ffjord.vae.pixels import AbstractPixels
+from ffjord.vae.posteriors import Drawn, Posterior
+
+
+class Elbo(NamedTuple):
+    """The two parts of every image's bound, log p(x) ≥ E[log p(x | z)] - KL, in nats; and what the solves took."""
+
+    log_likelihood: Float[Array, " n"]
+    kl: Float[Array, " n"]
+    report: Report
+
+    @property
+    def value(self) -> Float[Array, " n"]:
+        """The bound."""
+        return self.log_likelihood - self.kl
+
+
+class VAE(eqx.Module):
+    """p(x) = ∫ p(x | z) N(z; 0, I) dz, with the posterior q(z | x).
+
+        log p(x) ≥ E_q[log p(x | z) + log p(z) - log q(z | x)]
+
+    **Arguments:**
+
+    - `encoder`: an image, divided by `pixels.top`, → features.
+    - `posterior`: features → z and log q(z | x).
+    - `decoder`: z → what p(x | z) is made of. `pixels`: that distribution.
+    """
+
+    encoder: Any
+    posterior: Posterior
+    decoder: Any
+    pixels: AbstractPixels
+    latent: int = eqx.field(static=True)
+    event_shape: tuple[int, ...] = eqx.field(static=True)
+
+    def elbo(self, x: Float[Array, "n h w c"], *, train: bool = False, key: PRNGKeyArray) -> Elbo:
+        """One sample's estimate of the bound for every image."""
+        return _elbo(self, x, key, train)
+
+    def log_prob(
+        self, x: Float[Array, "n h w c"], *, samples: int = 100, chunk: int = 10, key: PRNGKeyArray
+    ) -> Float[Array, " n"]:
+        """An estimate of log p(x) by importance sampling, from below and better with more samples (Burda et al. 2016):
+
+            log 1/K Σ_k p(x | z_k) p(z_k) / q(z_k | x),   z_k ~ q(z | x).
+
+        `chunk` samples are drawn at a time.
+        """
+        if samples < 1 or chunk < 1:
+            raise ValueError(f"samples and chunk must be at least 1; got {samples} and {chunk}.")
+        sums = []
+        for start in range(0, samples, chunk):
+            count = min(chunk, samples - start)
+            sums.append(_log_weights(self, x, count, jax.random.fold_in(key, start)))
+        return jax.nn.logsumexp(jnp.concatenate(sums), axis=0) - np.log(samples)
+
+    def sample(self, n: int, *, means: bool = False, key: PRNGKeyArray) -> Float[Array, "n h w c"]:
+        """n images, or their means given z: z ~ N(0, I), x ~ p(x | z)."""
+        if n < 1:
+            raise ValueError(f"n must be at least 1; got {n}.")
+        return _sample(self, n, means, key)
+
+    def reconstruct(self, x: Float[Array, "n h w c"], *, key: PRNGKeyArray) -> Float[Array, "n h w c"]:
+        """E[x | z] with z ~ q(z | x), from 0 to 1."""
+        return _reconstruct(self, x, key)
+
+    def encode(self, x: Float[Array, "n h w c"], *, key: PRNGKeyArray) -> Drawn:
+        """z ~ q(z | x) for every image, with log q(z | x)."""
+        return _encode(self, x, key, False)
+
+    def rows_to_calibrate(self) -> int:
+        """Nothing of it is set from data."""
+        return 0
+
+    def calibrate(self, x: Float[Array, "n h w c"], *, key: PRNGKeyArray) -> "VAE":
+        """Itself."""
+        return self
+
+    def absorb(self, observed: Any) -> "VAE":
+        """Itself: it has no running statistics."""
+        return self
+
+
+@compiled
+def _encode(vae: VAE, x: Array, key: PRNGKeyArray, train: bool) -> Drawn:
+    return vae.posterior.sample(jax.vmap(vae.encoder)(x / vae.pixels.top), train=train, key=key)
+
+
+@compiled
+def _elbo(vae: VAE, x: Array, key: PRNGKeyArray, train: bool) -> Elbo:
+    drawn = _encode(vae, x, key, train)
+    likelihood = jax.vmap(vae.pixels.log_prob)(jax.vmap(vae.decoder)(drawn.z), x)
+    return Elbo(likelihood, drawn.log_prob - _log_prior(drawn.z), drawn.report)
+
+
+@compiled
+def _log_weights(vae: VAE, x: Array, count: int, key: PRNGKeyArray) -> Float[Array, "count n"]:
+    """log p(x | z) + log p(z) - log q(z | x) for `count` draws of z; the images share one encoding and one solve."""
+    elbo = _elbo(vae, jnp.repeat(x, count, axis=0), key, False)
+    return elbo.value.reshape(len(x), count).T
+
+
+@compiled
+def _sample(vae: VAE, n: int, means: bool, key: PRNGKeyArray) -> Array:
+    key_z, key_x = jax.random.split(key)
+    told = jax.vmap(vae.decoder)(jax.random.normal(key_z, (n, vae.latent)))
+    if means:
+        return vae.pixels.top * jax.vmap(vae.pixels.mean)(told)
+    return jax.vmap(lambda told, key: vae.pixels.sample(told, key=key))(told, jax.random.split(key_x, n))
+
+
+@compiled
+def _reconstruct(vae: VAE, x: Array, key: PRNGKeyArray) -> Array:
+    return jax.vmap(vae.pixels.mean)(jax.vmap(vae.decoder)(_encode(vae, x, key, False).z))
+
+
+def _log_prior(z: Array) -> Array:
+    return -0.5 * jnp.sum(z**2 + np.log(2 * np.pi), axis=1)
+
+
+def images_vae(
+    shape: tuple[int, int, int], posterior: Posterior, pixels: AbstractPixels, latent: int, *, key: PRNGKeyArray
+) -> VAE:
+    """The paper's autoencoder over images, with a posterior that was made for its 256 features."""
+    key_encoder, key_decoder = jax.random.split(key)
+    decoder = Decoder(shape, latent, outputs=pixels.outputs, key=key_decoder)
+    return VAE(Encoder(shape, key=key_encoder), posterior, decoder, pixels, latent, shape)

@@ -1,0 +1,206 @@
+"""Variational autoencoders: their parts against equations, their bounds against integrals that are known."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ffjord.bijections import CNF, Numerics
+from ffjord.bijections.amortized import Amortized, Identity
+from ffjord.bijections.sylvester import Sylvester, orthonormal
+from ffjord.divergence import Exact, Hutchinson
+from ffjord.dynamics.low_rank import LowRankMLP
+from ffjord.experiments import ModelConfig
+from ffjord.solve import Solver
+from ffjord.vae import VAE, Bernoulli, Categorical, Decoder, Encoder, NegativeElbo, Posterior, posterior_flow
+
+KEY = jax.random.key(0)
+SOLVER = Solver(method="rk4", num_steps=8)
+FINE = Solver(method="dopri5", rtol=1e-10, atol=1e-10)
+POSTERIORS = ("none", "planar", "iaf", "orthogonal", "householder", "triangular", "ffjord")
+
+
+def make_cnf(dynamics, shape, solver=SOLVER):
+    return CNF(dynamics, training=Numerics(Hutchinson("rademacher"), solver), testing=Numerics(Exact(), solver))
+
+
+def flow_of(kind, latent=3, features=4, **settings):
+    model = ModelConfig(posterior=kind, hidden=(5, 5), flows=2, rank=2, columns=2, reflections=2)
+    return posterior_flow(model, latent, features, partial(make_cnf, **settings), key=KEY)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("kind", POSTERIORS)
+def test_every_posteriors_flow_has_the_determinant_of_its_jacobian(kind):
+    flow, z, features = (
+        flow_of(kind, solver=FINE),
+        *(jax.random.normal(jax.random.key(i), (2, n)) for i, n in ((1, 3), (2, 4))),
+    )
+    moved = lambda p: p + 0.3 * jax.random.normal(jax.random.key(p.size), p.shape)
+    flow = jax.tree.map(lambda p: moved(p) if eqx.is_inexact_array(p) and p.ndim else p, flow)
+    push = eqx.filter_jit(lambda z, c: flow.forward(z, condition=c, key=KEY))
+    out = push(z, features)
+    for i in range(2):
+        jacobian = jax.jacrev(lambda y, i=i: push(y[None], features[i : i + 1]).value[0])(z[i])
+        np.testing.assert_allclose(out.log_det[i], jnp.linalg.slogdet(jacobian)[1], rtol=1e-6, atol=1e-9)
+    if kind != "none":
+        assert not np.allclose(out.value, push(z, features[::-1]).value)  # the features steer it
+
+
+@pytest.mark.usefixtures("x64")
+def test_low_rank_layers_are_their_equation():
+    net = LowRankMLP(3, (5,), rank=2, nonlinearity="tanh", key=KEY)
+    condition = jax.random.normal(jax.random.key(1), (net.condition_size,))
+    t, h = jnp.asarray(0.3), jax.random.normal(jax.random.key(2), (3,))
+    expected, start = h, 0
+    for number, (weight, bias) in enumerate(zip(net.weights, net.biases, strict=True)):
+        n, m = weight.shape
+        u = condition[start : start + 2 * n].reshape(n, 2)
+        v = condition[start + 2 * n : start + 2 * (n + m)].reshape(m, 2)
+        own = condition[start + 2 * (n + m) : start + 2 * (n + m) + n]
+        start += 2 * (n + m) + n
+        expected = (weight + u @ v.T) @ jnp.append(t, expected) + bias + own
+        expected = jnp.tanh(expected) if number == 0 else expected
+    assert start == net.condition_size
+    np.testing.assert_allclose(net(t, h, condition), expected, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(("kind", "size"), [("none", 0), ("bias", 8), ("full", 5 * 4 + 5 + 3 * 6 + 3)])
+def test_other_amortizations(kind, size):
+    net = LowRankMLP(3, (5,), amortization=kind, key=KEY)
+    assert net.condition_size == size
+    t, z, zero = jnp.asarray(0.3), jnp.ones(3), jnp.zeros(size)
+    plain = LowRankMLP(3, (5,), amortization="none", key=KEY)(t, z)
+    np.testing.assert_allclose(net(t, z, zero), plain, rtol=1e-12)  # what depends on x is added to what does not
+    if size:
+        assert not np.allclose(net(t, z, zero + 1), plain)
+
+
+@pytest.mark.usefixtures("x64")
+def test_orthonormal_columns():
+    q = orthonormal(jax.random.normal(KEY, (6, 3)))
+    np.testing.assert_allclose(q.T @ q, np.eye(3), atol=1e-10)
+
+
+def test_a_sylvester_flow_says_that_it_has_no_inverse():
+    layer = Sylvester(3, "triangular")
+    with pytest.raises(NotImplementedError, match="no inverse"):
+        layer.inverse(jnp.zeros((1, 3)), condition=jnp.zeros((1, layer.condition_size)))
+
+
+@pytest.mark.parametrize("shape", [(28, 28, 1), (28, 20, 1)])
+def test_shapes_of_encoder_and_decoder(shape):
+    encoder, z = Encoder(shape, key=KEY), jax.ShapeDtypeStruct((64,), jnp.float32)
+    assert eqx.filter_eval_shape(encoder, jax.ShapeDtypeStruct(shape, jnp.float32)).shape == (256,)
+    for outputs in (1, 256):
+        decoder = Decoder(shape, 64, outputs=outputs, key=KEY)
+        assert eqx.filter_eval_shape(decoder, z).shape == (*shape[:2], outputs)
+
+
+def test_sides_that_cannot_be_halved_twice_are_refused():
+    with pytest.raises(ValueError, match="multiples of 4"):
+        Encoder((28, 30, 1), key=KEY)
+
+
+def test_pixels_sum_to_one():
+    logit = jnp.asarray([[[0.3]]])
+    black_or_white = [jnp.exp(Bernoulli().log_prob(logit, jnp.full((1, 1, 1), x))) for x in (0.0, 1.0)]
+    assert float(sum(black_or_white)) == pytest.approx(1, rel=1e-6)
+    told = jax.random.normal(KEY, (1, 1, 256))
+    levels = jax.vmap(lambda x: Categorical().log_prob(told, x.reshape(1, 1, 1)))(jnp.arange(256.0))
+    assert float(jnp.sum(jnp.exp(levels))) == pytest.approx(1, rel=1e-5)
+    mean = jnp.sum(jnp.exp(levels) * jnp.arange(256.0)) / 255
+    np.testing.assert_allclose(Categorical().mean(told)[0, 0, 0], mean, rtol=1e-5)
+
+
+class Net(eqx.Module):
+    """One linear layer, from an image or a latent point."""
+
+    linear: eqx.nn.Linear
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, x):
+        return self.linear(x.ravel()).reshape(self.shape)
+
+
+def small_vae(flow=None, latent=1, features=4) -> VAE:
+    keys = jax.random.split(KEY, 3)
+    encoder = Net(eqx.nn.Linear(4, features, key=keys[0]), (features,))
+    decoder = Net(jax.tree.map(lambda p: 2 * p, eqx.nn.Linear(latent, 4, key=keys[1])), (2, 2, 1))
+    posterior = Posterior(features, latent, flow or Identity(), key=keys[2])
+    return VAE(encoder, posterior, decoder, Bernoulli(), latent, (2, 2, 1))
+
+
+def all_images() -> jax.Array:
+    return jnp.asarray([[(i >> b) & 1 for b in range(4)] for i in range(16)], jnp.float32).reshape(16, 2, 2, 1)
+
+
+def exact_log_prob(vae: VAE) -> jax.Array:
+    """∫ p(x | z) N(z) dz over a line."""
+    z = jnp.linspace(-8, 8, 4001)[:, None]
+    told = jax.vmap(vae.decoder)(z)
+    joint = jax.vmap(lambda x: jax.vmap(lambda told: Bernoulli().log_prob(told, x))(told))(all_images())
+    joint = joint - 0.5 * z[:, 0] ** 2 - 0.5 * jnp.log(2 * jnp.pi)
+    return jax.nn.logsumexp(joint, axis=1) + jnp.log(z[1, 0] - z[0, 0])
+
+
+def test_importance_sampling_finds_the_likelihood_and_the_bound_is_below():
+    vae, x = small_vae(flow_of("ffjord", latent=1)), all_images()
+    wide = lambda vae: vae.posterior.variance.bias  # a posterior that is too narrow has weights of infinite variance
+    vae = eqx.tree_at(wide, vae, jnp.full(1, 3.0))
+    exact = exact_log_prob(vae)
+    assert float(jnp.sum(jnp.exp(exact))) == pytest.approx(1, abs=1e-4)
+    found = vae.log_prob(x, samples=20_000, chunk=4000, key=KEY)
+    np.testing.assert_allclose(found, exact, atol=0.03)
+    bounds = jnp.mean(jnp.stack([vae.elbo(x, key=jax.random.key(i)).value for i in range(100)]), axis=0)
+    assert float(jnp.max(bounds - exact)) < 0.05
+    assert float(jnp.mean(bounds)) < float(jnp.mean(exact))
+
+
+def test_the_bound_without_a_flow_has_the_kl_of_gaussians():
+    vae, x = small_vae(latent=2), all_images()
+    features = jax.vmap(vae.encoder)(x)
+    mean, variance = (jax.vmap(layer)(features) for layer in (vae.posterior.mean, vae.posterior.variance))
+    variance = jax.nn.softplus(variance)
+    expected = 0.5 * jnp.sum(mean**2 + variance - 1 - jnp.log(variance), axis=1)
+    found = jnp.mean(jnp.stack([vae.elbo(x, key=jax.random.key(i)).kl for i in range(2000)]), axis=0)
+    np.testing.assert_allclose(found, expected, atol=0.12)
+
+
+def test_the_weight_of_the_kl_rises_over_the_warm_up():
+    vae, x = small_vae(), all_images()
+    elbo = vae.elbo(x, train=True, key=KEY)
+    likelihood, kl = jnp.mean(elbo.log_likelihood), jnp.mean(elbo.kl)
+    for step, weight in ((0, 0.1), (4, 0.5), (9, 1.0), (1000, 1.0)):
+        loss, progress = NegativeElbo(10).at(jnp.asarray(step))(vae, x, KEY)
+        assert float(loss) == pytest.approx(float(weight * kl - likelihood), rel=1e-5)
+        assert float(progress.metrics["negative_elbo"]) == pytest.approx(float(kl - likelihood), rel=1e-5)
+
+
+def test_variances_are_kept_within_limits():
+    posterior = Posterior(4, 2, Identity(), limits=(0.01, 0.02), key=KEY)
+    features = 50 * jax.random.normal(KEY, (500, 4))
+    drawn = posterior.sample(features, key=KEY)
+    spread = drawn.z - jax.vmap(posterior.mean)(features)
+    assert 0.009 < float(jnp.var(spread)) < 0.021
+
+
+def test_samples_and_reconstructions_are_images():
+    vae = small_vae()
+    x = vae.sample(50, key=KEY)
+    assert x.shape == (50, 2, 2, 1)
+    assert set(np.unique(x)) == {0.0, 1.0}
+    back = vae.reconstruct(all_images(), key=KEY)
+    assert back.shape == (16, 2, 2, 1)
+    assert 0 < float(back.min()) < float(back.max()) < 1
+
+
+def test_amortised_maps_need_their_condition():
+    net = LowRankMLP(3, (5,), key=KEY)
+    flow = Amortized(make_cnf(net, (3,)), net.condition_size, 4, key=KEY)
+    with pytest.raises(ValueError, match="condition is missing"):
+        flow.forward(jnp.zeros((2, 3)), key=KEY)
