@@ -140,3 +140,14 @@ def test_a_missing_set_of_images_is_named(tmp_path, capsys, monkeypatch):
     assert main(["train", "image/mnist-fast", "--out", str(tmp_path / "run"), "--data-dir", str(tmp_path)]) == 2
     assert "train-images-idx3-ubyte" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_images_are_scored_from_a_file_and_cannot_be_checked(run, tmp_path, capsys):
+    images = np.random.default_rng(0).integers(0, 17, (3, 8, 8, 1)).astype(np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    assert main(["score", str(run), str(tmp_path / "images.npy"), "--out", str(tmp_path / "scores.npy")]) == 0
+    scores = np.load(tmp_path / "scores.npy")
+    assert scores.shape == (3,)
+    assert np.isfinite(scores).all()
+    assert main(["check", str(run)]) == 2
+    assert "one of images" in capsys.readouterr().err

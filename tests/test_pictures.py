@@ -5,8 +5,9 @@ import pytest
 
 from ffjord.data import Source
 from ffjord.data.images import IMAGE_SETS
-from ffjord.data.pictures import Pictures, image_set, is_image
+from ffjord.data.pictures import Pictures, image_set, is_image, read_images
 from ffjord.data.split import Split
+from ffjord.errors import InputError
 from ffjord.experiments.build import build_source
 from ffjord.experiments.catalog import find
 
@@ -159,3 +160,40 @@ def test_only_photographs_are_mirrored(name, flips):
     source = build_source(find(name))
     assert isinstance(source, Pictures)
     assert source.flips == flips
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_images_of_a_file_are_dequantised(tmp_path, dtype):
+    images = np.random.default_rng(0).integers(0, 17, (5, 8, 8, 1)).astype(dtype)
+    np.save(tmp_path / "images.npy", images)
+    x = read_images(tmp_path / "images.npy", (8, 8, 1), 17, seed=0)
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(np.floor(x * 17), images)
+    np.testing.assert_array_equal(x, read_images(tmp_path / "images.npy", (8, 8, 1), 17, seed=0))
+
+
+def test_pixels_of_a_file_stay_as_they_are(tmp_path):
+    np.save(tmp_path / "images.npy", np.full((2, 8, 8, 1), 0.25))
+    assert np.all(read_images(tmp_path / "images.npy", (8, 8, 1), 17, seed=0) == 0.25)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.zeros((2, 8, 8)), r"\(n, 8, 8, 1\); got \(2, 8, 8\)"),
+        (np.full((2, 8, 8, 1), 17), "0 to 16.*got 17 to 17"),
+        (np.full((2, 8, 8, 1), 1.5), "got 1.5 to 1.5"),
+        (np.full((2, 8, 8, 1), np.nan), "got nan to nan"),
+        (np.full((2, 8, 8, 1), "a"), "got type <U1"),
+    ],
+)
+def test_files_of_other_images_are_refused(tmp_path, images, message):
+    np.save(tmp_path / "images.npy", images)
+    with pytest.raises(InputError, match=message):
+        read_images(tmp_path / "images.npy", (8, 8, 1), 17, seed=0)
+
+
+def test_a_file_that_holds_no_images_is_refused(tmp_path):
+    (tmp_path / "images.npy").write_bytes(b"no")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_images(tmp_path / "images.npy", (8, 8, 1), 17, seed=0)

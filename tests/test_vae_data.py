@@ -121,8 +121,8 @@ def test_damaged_matrices_are_refused(tmp_path, rng, packed):
 def small_mat(path: Path, packed: bool) -> dict[str, np.ndarray]:
     """Matrices of numbers of all types, the smallest ones too, among others that are not."""
     kinds = ("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8", "i8", "u8")
-    matrices = {f"{kind}_{n}": np.arange(2 * n, dtype=kind).reshape(2, n) for kind in kinds for n in (0, 1, 2, 5)}
-    matrices["cube"] = np.arange(24.0).reshape(2, 3, 4)
+    matrices: dict[str, np.ndarray] = {"cube": np.arange(24.0).reshape(2, 3, 4)}
+    matrices |= {f"{kind}_{n}": np.arange(2 * n, dtype=kind).reshape(2, n) for kind in kinds for n in (0, 1, 2, 5)}
     others = {"text": "abc", "cell": np.array(["a", 1], dtype=object), "complex": np.array([[1j]]), "map": {"a": 1}}
     savemat(path, {**others, **matrices, "sparse": csc_array(np.eye(3))}, do_compression=packed)
     return matrices

@@ -88,6 +88,8 @@ def _subject(run: Run, points: int | None, seed: int) -> Any:
     from ffjord.report.subject import Subject
 
     flow, source = run.flow(), run.source()
+    if len(flow.event_shape) != 1:
+        raise InputError(f"{run.path}: only densities of rows of numbers can be checked, and this is one of images.")
     n = min(points or _default_points(flow.event_shape[0]), source.num_test)
     if n < _FEWEST:
         raise InputError(f"{run.path}: a check needs at least {_FEWEST} test points; this run has {n}.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from ffjord.cli.common import Cluster, RunPath, new_file, parse
+from ffjord.data.pictures import is_image
 from ffjord.progress import rows_bar
 from ffjord.runs import Run
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 _EXAMPLES = """\
   ffjord score runs/toy/pinwheel points.csv --out scores.csv
   ffjord score pretrained/toy-8gaussians points.npy --out scores.npy
-  ffjord score runs/fit/wine more.csv --out scores.csv"""
+  ffjord score runs/fit/wine more.csv --out scores.csv
+  ffjord score runs/image/digits images.npy --out scores.csv"""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Arguments:
     run: RunPath
     points: tyro.conf.Positional[Path]
     """File of points: .csv (a header line is allowed) or .npy. Of a run that `ffjord fit` made, any table that it
-    reads, with the same columns by name, or by position if they have no names."""
+    reads, with the same columns by name, or by position if they have no names. Of a run on images, a .npy of images
+    (n, height, width, channels): whole grey levels, which are dequantised by the run's seed, or pixels in [0, 1]."""
     out: Path
     """File to write: .csv or .npy."""
     overwrite: bool = False
@@ -45,7 +48,12 @@ def main(argv: Sequence[str]) -> int:
     compilation.enable_cache()
     layout = run.layout()
     with devices.together():
-        rows = _score(run, given.points, path) if layout is None else _score_table(run, layout, given.points, path)
+        if layout is not None:
+            rows = _score_table(run, layout, given.points, path)
+        elif is_image(run.experiment.data.name):
+            rows = _score_images(run, given.points, path)
+        else:
+            rows = _score(run, given.points, path)
         print(f"{rows} log-densities written to {path}")
     return 0
 
@@ -67,6 +75,24 @@ def _score(run: Run, points: Path, out: Path) -> int:
             return sum(map(len, log_prob))
         write_rows(out, log_prob, names=["log_prob"], shape=(len(file),), dtype=flow.dtype)
     return len(file)
+
+
+def _score_images(run: Run, points: Path, out: Path) -> int:
+    """Log-densities of dequantised images, in nats of pixels in [0, 1]."""
+    import jax
+
+    from ffjord import devices
+    from ffjord.data.pictures import image_set, read_images
+    from ffjord.data.points import write_rows
+    from ffjord.scoring import score
+
+    about, seed = image_set(run.experiment.data.name), run.experiment.seed
+    x, flow = read_images(points, about.shape, about.levels, seed=seed), run.flow()
+    with rows_bar("scoring") as progress:
+        log_prob = score(flow, x, progress=progress, key=jax.random.key(seed)).log_prob
+    if devices.is_writer():
+        write_rows(out, [log_prob], names=["log_prob"], shape=log_prob.shape, dtype=flow.dtype)
+    return len(log_prob)
 
 
 def _score_table(run: Run, layout: "Layout", points: Path, out: Path) -> int:

@@ -2,15 +2,17 @@
 
 import functools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 
 from ffjord.data.images import IMAGE_SETS, ImageSet
 from ffjord.data.source import Rows
 from ffjord.data.split import Split
+from ffjord.errors import InputError
 
 _PREFIX = "image/"
-_VALIDATION, _TEST, _NOISE, _FLIP = range(10, 14)
+_VALIDATION, _TEST, _NOISE, _FLIP, _GIVEN = range(10, 15)
 _BLOCK = 2000
 _MOST = np.float32(1 - 2**-16)
 """The largest noise: with more, 255 + u is 256 in float32."""
@@ -24,6 +26,31 @@ def is_image(name: str) -> bool:
 def image_set(name: str) -> ImageSet:
     """What there is to know of the set of images with such a name."""
     return IMAGE_SETS[name.removeprefix(_PREFIX)]
+
+
+def spread(images: np.ndarray, levels: int, rng: np.random.Generator) -> np.ndarray:
+    """(v + u)/L, with u uniform and so far below 1 that rounding does not reach the next level."""
+    noise = np.minimum(rng.random(images.shape, dtype=np.float32), _MOST)
+    return (images.astype(np.float32) + noise) / np.float32(levels)
+
+
+def read_images(path: Path, shape: tuple[int, ...], levels: int, *, seed: int) -> np.ndarray:
+    """Images of a .npy file as pixels in [0, 1], float32: whole grey levels are dequantised, others are as they are."""
+    try:
+        images = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} cannot be read as a .npy file of images: {error}") from error
+    if not isinstance(images, np.ndarray) or images.shape[1:] != shape or not len(images):
+        got = getattr(images, "shape", "an archive of arrays")
+        raise InputError(f"{path}: images must have the shape ({', '.join(['n', *map(str, shape)])}); got {got}.")
+    whole = images.dtype.kind in "iub"
+    top = levels - 1 if whole else 1.0
+    if images.dtype.kind not in "iubf" or not (np.min(images) >= 0 and np.max(images) <= top):
+        found = f"{np.min(images)} to {np.max(images)}" if images.dtype.kind in "iubf" else f"type {images.dtype}"
+        raise InputError(
+            f"{path}: pixels must be whole numbers from 0 to {levels - 1}, or numbers from 0 to 1; got {found}."
+        )
+    return spread(images, levels, np.random.default_rng([seed, _GIVEN])) if whole else images.astype(np.float32)
 
 
 class Pictures:
@@ -62,7 +89,10 @@ class Pictures:
 
     @functools.cached_property
     def split(self) -> Split:
-        return self._read()
+        split = self._read()
+        if any(part.dtype != np.uint8 for part in split):
+            raise ValueError(f"images must be whole grey levels, uint8; got {[str(part.dtype) for part in split]}.")
+        return split
 
     def with_draw(self, draw: int) -> "Pictures":
         """The same images with other noise in validation and test."""
@@ -99,8 +129,7 @@ class Pictures:
         return Rows(*self.split, batch_size=size, seed=self.seed)
 
     def _spread(self, images: np.ndarray, *stream: int) -> np.ndarray:
-        rng = np.random.default_rng([self.seed, *stream])
-        return (images + np.minimum(rng.random(images.shape, dtype=np.float32), _MOST)) / np.float32(self.levels)
+        return spread(images, self.levels, np.random.default_rng([self.seed, *stream]))
 
     def _flipped(self, images: np.ndarray, step: int) -> np.ndarray:
         if not self.flips:
