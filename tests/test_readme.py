@@ -1,4 +1,4 @@
-"""Every snippet of the README runs, and of the page on images."""
+"""Every snippet of the README runs, and of the pages on images and autoencoders."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ import pytest
 from ffjord.cli import main
 
 ROOT = Path(__file__).parent.parent
-README, IMAGES = ROOT / "README.md", ROOT / "docs" / "images.md"
+README, PAGES = ROOT / "README.md", ("images", "vae")
 SHORT_TRAINING = (
     "--hidden 8 8 --method midpoint --num-steps 3 --steps 4 --validate-every 2 --steps-per-call 2 --num-validation 64 "
     "--num-test 100"
@@ -30,9 +30,12 @@ def test_python_snippet(number, tmp_path, monkeypatch):
     exec(compile(code, f"README snippet {number + 1}", "exec"), {})
 
 
-@pytest.mark.parametrize("number", range(len(snippets("python", IMAGES))))
-def test_snippet_on_images(number):
-    exec(compile(snippets("python", IMAGES)[number], f"images snippet {number + 1}", "exec"), {})
+@pytest.mark.parametrize("page", PAGES)
+def test_python_snippets_of_a_page(page):
+    found = snippets("python", ROOT / "docs" / f"{page}.md")
+    assert found
+    for number, code in enumerate(found):
+        exec(compile(code, f"{page} snippet {number + 1}", "exec"), {})
 
 
 def test_command_line_snippets(tmp_path, monkeypatch):
