@@ -1,4 +1,4 @@
-"""The matrix products inside of a function, kept so that its gradient need not compute them again."""
+"""The matrix products and convolutions inside of a function, kept so that its gradient need not compute them again."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -9,9 +9,14 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array
 
+from ffjord.xla_convolution import convolution_primitive
+
 _OPERATIONS, _NUMBERS = 400, 2**27
 """When products are worth keeping: from how many operations a number, and up to how many numbers. On a CPU room for
 them is dear too: at 470 operations a number little is gained (docs/performance.md)."""
+
+
+_DEAR = (jax.lax.dot_general_p, convolution_primitive)
 
 
 class Linearised(NamedTuple):
@@ -31,7 +36,7 @@ def linearised(function: Callable[..., tuple[Any, Any]], *inputs: Any, others: A
     Two calls with inputs of the same shapes have products of the same shapes, so that those of one call may be given to
     the other's `pull`: a compiled program then leaves out what would have computed its own.
     """
-    kept = jax.checkpoint(function, policy=jax.checkpoint_policies.dots_saveable)
+    kept = jax.checkpoint(function, policy=lambda primitive, *_, **__: primitive in _DEAR)
     value, pullback, aux = jax.vjp(kept, *inputs, has_aux=True)
     leaves, structure = jax.tree.flatten(pullback)
     given = {id(leaf) for leaf in jax.tree.leaves((inputs, others))}
@@ -59,6 +64,9 @@ def _products(jaxpr: Jaxpr) -> Iterator[tuple[int, int]]:
             (summed, _), _ = equation.params["dimension_numbers"]
             shape: Any = equation.invars[0].aval.shape  # pyright: ignore[reportAttributeAccessIssue]
             yield math.prod(equation.outvars[0].aval.shape), math.prod(shape[axis] for axis in summed)  # pyright: ignore[reportAttributeAccessIssue]
+        if equation.primitive is convolution_primitive:
+            kernel: Any = equation.invars[1].aval.shape  # pyright: ignore[reportAttributeAccessIssue]
+            yield math.prod(equation.outvars[0].aval.shape), math.prod(kernel[:-1])  # pyright: ignore[reportAttributeAccessIssue]
         for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: isinstance(x, ClosedJaxpr)):
             if isinstance(value, ClosedJaxpr | Jaxpr):
                 yield from _products(value.jaxpr if isinstance(value, ClosedJaxpr) else value)

@@ -25,10 +25,10 @@ def convolution(
     x: Float[Array, "n h w c"], kernel: Float[Array, "size size c out"], pad: int
 ) -> Float[Array, "n h2 w2 out"]:
     """y[i, j] = Σ_ab K[a, b] x[i + a - pad, j + b - pad], with `pad` rows and columns of zeros around the image."""
-    return _convolution.bind(x, kernel, pad=pad)
+    return convolution_primitive.bind(x, kernel, pad=pad)
 
 
-_convolution = Primitive("convolution_of_images")
+convolution_primitive = Primitive("convolution_of_images")
 
 
 def _by_xla(x: Array, kernel: Array, *, pad: int) -> Array:
@@ -87,8 +87,8 @@ def _shape(x: Any, kernel: Any, *, pad: int) -> ShapedArray:
     return ShapedArray((x.shape[0], h, w, kernel.shape[-1]), x.dtype)
 
 
-_convolution.def_impl(partial(jax.jit, static_argnames="pad")(_by_xla))
-_convolution.def_abstract_eval(_shape)
-mlir.register_lowering(_convolution, mlir.lower_fun(_by_xla, multiple_results=False))
-ad.defbilinear(_convolution, _to_image, _to_kernel)
-batching.primitive_batchers[_convolution] = _batched
+convolution_primitive.def_impl(partial(jax.jit, static_argnames="pad")(_by_xla))
+convolution_primitive.def_abstract_eval(_shape)
+mlir.register_lowering(convolution_primitive, mlir.lower_fun(_by_xla, multiple_results=False))
+ad.defbilinear(convolution_primitive, _to_image, _to_kernel)
+batching.primitive_batchers[convolution_primitive] = _batched
