@@ -4,8 +4,9 @@ One flow over 28 × 28 images with the paper's network (three layers of 64 filte
 same weights for all, dopri5 at tolerance 1e-5, one probe of Gaussian noise. Every library is in a process of its own;
 times are the best of interleaved repetitions. The share of the machine's rate counts, for every evaluation, the
 convolutions of the value, of the product with the Jacobian, and of the gradients of both (six times the network), and
-compares them with the rate of a single convolution of 64 filters by XLA, measured in the same run. Memory is what XLA
-plans for a step beside its inputs.
+compares them with the rate of a single convolution of 64 filters by XLA, measured in the same run. One convolution is
+over in 10 ms, and its rate is told too low on a busy machine: a share above 100% says that, and no more. Memory is what
+XLA plans for a step beside its inputs.
 
 Writes benchmarks/IMAGES.md.
 """
