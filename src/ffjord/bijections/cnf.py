@@ -106,6 +106,17 @@ class CNF(AbstractBijection):
         stopped = Buffer(jnp.log(self.end_time * fraction))
         return eqx.tree_at(lambda cnf: cnf.log_end_time, self, stopped, is_leaf=lambda x: isinstance(x, Buffer))
 
+    def rows_to_calibrate(self) -> int:
+        asked = getattr(self.dynamics, "rows_to_calibrate", None)
+        return asked() if asked else 0
+
+    def calibrate(
+        self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
+    ) -> "CNF":
+        """With what of the dynamics is set from data, if anything is."""
+        fit = getattr(self.dynamics, "calibrate", None)
+        return eqx.tree_at(lambda cnf: cnf.dynamics, self, fit(x)) if fit else self
+
     def _integrate(
         self, z: Array, start: Array, end: Array, condition: Any, train: bool, key: PRNGKeyArray | None
     ) -> Transformed:

@@ -1,8 +1,9 @@
 """f(t, z): what may stand on the right of dz/dt.
 
 Any callable pytree that maps a scalar t and one sample z to dz/dt is a dynamics; of a density with conditions,
-p(x | c), one that maps t, z and c. Two optional abilities are
-found by their names: `encode`/`decode` (the waist, for `Bottleneck`) and `value_and_divergence` (for `ClosedForm`).
+p(x | c), one that maps t, z and c. Optional abilities are found by their names: `encode`/`decode` (the waist, for
+`Bottleneck`), `value_and_divergence` (for `ClosedForm`), and `rows_to_calibrate`/`calibrate` (what data set before
+training).
 """
 
 from ffjord.dynamics.conv import ConvNet as ConvNet
@@ -14,6 +15,7 @@ from ffjord.dynamics.given import Given as Given
 from ffjord.dynamics.layers import AbstractTimeLinear as AbstractTimeLinear
 from ffjord.dynamics.layers import LinearMap as LinearMap
 from ffjord.dynamics.layers import time_linear as time_linear
+from ffjord.dynamics.mixture import PixelMixture as PixelMixture
 from ffjord.dynamics.mlp import MLP as MLP
 from ffjord.dynamics.mlp import nonlinearity as nonlinearity
 from ffjord.dynamics.planar import Planar as Planar

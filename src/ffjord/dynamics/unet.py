@@ -49,6 +49,7 @@ class UNet(eqx.Module):
     **Arguments:**
 
     - `shape`: (height, width, channels) of the image, whose sides can be halved as often as there are sizes.
+    - `outputs`: channels of its value, if not as many.
     - `hidden`: channels at every size, from the largest image to the smallest.
     - `blocks`: residual blocks at every size on the way down.
     - `frequencies`: waves of t that the network sees.
@@ -71,6 +72,7 @@ class UNet(eqx.Module):
         shape: tuple[int, int, int],
         hidden: Sequence[int] = (64, 128),
         *,
+        outputs: int | None = None,
         blocks: int = 2,
         frequencies: int = 8,
         nonlinearity: NonlinearityName = "swish",
@@ -98,11 +100,11 @@ class UNet(eqx.Module):
         self.grow = tuple(Convolution(n, m, change="double", key=next(keys)) for m, n in pairs)
         self.join = tuple(Convolution(2 * m, m, 1, key=next(keys)) for m, _ in pairs)
         self.up = tuple(block(m) for m, _ in pairs)
-        self.leave = Convolution(hidden[0], 4 * channels, key=next(keys)).zeroed()
+        self.leave = Convolution(hidden[0], 4 * (outputs or channels), key=next(keys)).zeroed()
         self.time = eqx.nn.Linear(2 * frequencies, size, key=next(keys))
         self.frequencies, self.nonlinearity = frequencies, nonlinearity
 
-    def __call__(self, t: Float[Array, ""], z: Float[Array, "h w c"]) -> Float[Array, "h w c"]:
+    def __call__(self, t: Float[Array, ""], z: Float[Array, "h w c"]) -> Float[Array, "h w c2"]:
         time = _sigma(self.nonlinearity)(self.time(waves(t, self.frequencies)))
         h = self.enter(squeezed(z)) + self.places
         seen = []

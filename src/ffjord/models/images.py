@@ -11,7 +11,7 @@ from ffjord.bijections.base import AbstractBijection
 from ffjord.bijections.masked import real_nvp_step
 from ffjord.choices import DynamicsName
 from ffjord.divergence import Dynamics
-from ffjord.dynamics import ConvNet, EncoderDecoder, UNet
+from ffjord.dynamics import ConvNet, EncoderDecoder, PixelMixture, UNet
 from ffjord.experiments.config import ModelConfig
 from ffjord.flow import Flow, StandardNormal
 
@@ -88,8 +88,15 @@ def _dynamics(shape: Shape, model: ModelConfig, key: PRNGKeyArray) -> Dynamics:
             return EncoderDecoder(shape, model.hidden, layer=model.layer, **common)
         case "unet":
             return UNet(shape, model.hidden, blocks=model.blocks, frequencies=model.frequencies, **common)
+        case "mixture":
+            if model.end_time != 1 or model.learn_end_time:
+                raise ValueError(f"dynamics mixture: time must go from 0 to 1; got end_time {model.end_time:g}.")
+            *sides, channels = shape
+            inputs, outputs = (*sides, channels * (1 + model.components)), channels * model.components
+            how: dict[str, Any] = {"blocks": model.blocks, "frequencies": model.frequencies} | common
+            return PixelMixture(UNet(inputs, model.hidden, outputs=outputs, **how), model.components)
         case _:
-            known = ", ".join(get_args(DynamicsName)[-3:])
+            known = ", ".join(get_args(DynamicsName)[-4:])
             raise ValueError(f"dynamics must be one of {known} for images; got {model.dynamics!r}.")
 
 
