@@ -56,16 +56,36 @@ def test_low_rank_layers_are_their_equation():
     condition = jax.random.normal(jax.random.key(1), (net.condition_size,))
     t, h = jnp.asarray(0.3), jax.random.normal(jax.random.key(2), (3,))
     expected, start = h, 0
-    for number, (weight, bias) in enumerate(zip(net.weights, net.biases, strict=True)):
+
+    def cut(*shape):
+        nonlocal start
+        start += (size := int(np.prod(shape)))
+        return condition[start - size : start].reshape(shape)
+
+    for number, (weight, time, bias) in enumerate(zip(net.weights, net.times, net.biases, strict=True)):
         n, m = weight.shape
-        u = condition[start : start + 2 * n].reshape(n, 2)
-        v = condition[start + 2 * n : start + 2 * (n + m)].reshape(m, 2)
-        own = condition[start + 2 * (n + m) : start + 2 * (n + m) + n]
-        start += 2 * (n + m) + n
-        expected = (weight + u @ v.T) @ jnp.append(t, expected) + bias + own
+        u, v, v_time, own = cut(2, n).T, cut(2, m).T, cut(2), cut(n)
+        whole = jnp.concatenate([time[:, None], weight], axis=1) + u @ jnp.concatenate([v_time[None], v]).T
+        expected = whole @ jnp.append(t, expected) + bias + own
         expected = jnp.tanh(expected) if number == 0 else expected
     assert start == net.condition_size
     np.testing.assert_allclose(net(t, h, condition), expected, rtol=1e-12)
+    np.testing.assert_allclose(net(t, h, net.prepare(condition)), expected, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("kind", ["low-rank", "bias", "full", "none"])
+def test_one_hidden_layer_has_its_trace_in_closed_form(kind):
+    net = LowRankMLP(3, (5,), amortization=kind, rank=2, key=KEY)
+    condition = jax.random.normal(jax.random.key(1), (net.condition_size,)) if net.condition_size else None
+    t, z = jnp.asarray(0.3), jax.random.normal(jax.random.key(2), (3,))
+    value, trace = net.value_and_divergence(t, z, condition)
+    np.testing.assert_allclose(value, net(t, z, condition), rtol=1e-12)
+    np.testing.assert_allclose(trace, jnp.trace(jax.jacfwd(lambda z: net(t, z, condition))(z)), rtol=1e-12)
+    deeper = LowRankMLP(3, (5, 5), key=KEY)
+    assert not deeper.has_closed_form
+    with pytest.raises(ValueError, match="one hidden layer"):
+        deeper.value_and_divergence(t, z)
 
 
 @pytest.mark.usefixtures("x64")

@@ -121,6 +121,7 @@ class CNF(AbstractBijection):
         self, z: Array, start: Array, end: Array, condition: Any, train: bool, key: PRNGKeyArray | None
     ) -> Transformed:
         numerics = self.training if train else self.testing
+        condition = _prepared(self.dynamics, condition)
         noise = _draw_noise(numerics, self.dynamics, z, condition, key)
         if numerics.steer:
             key_end = jax.random.fold_in(_needed(key, "steer"), 2)
@@ -164,6 +165,12 @@ class _AugmentedDynamics(eqx.Module):
         seen = self.divergence.look(f, t, z, eps)
         penalties = {r.name: jnp.abs(length) * r(f, t, z, seen, probe) for r in self.regularizers}
         return State(length * seen.dz, length * seen.trace, penalties)
+
+
+def _prepared(dynamics: Dynamics, condition: Any) -> Any:
+    """The conditions as the dynamics wants them at every evaluation, if it has wishes."""
+    prepare = getattr(dynamics, "prepare", None)
+    return condition if prepare is None or condition is None else jax.vmap(prepare)(condition)
 
 
 def _given(dynamics: Dynamics, condition: Any) -> Dynamics:

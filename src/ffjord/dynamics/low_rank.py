@@ -13,6 +13,10 @@ from ffjord.choices import Amortization, NonlinearityName
 from ffjord.dynamics.mlp import nonlinearity as _sigma
 
 
+Prepared = list[dict[str, Array]]
+"""A condition, cut up."""
+
+
 class LowRankMLP(eqx.Module):
     """f(t, z; x) = layer_L(… σ(layer_1(z))), where layer(h) = (W + U(x) V(x)ᵀ) [t, h] + b + b(x).
 
@@ -29,6 +33,7 @@ class LowRankMLP(eqx.Module):
     """
 
     weights: tuple[Float[Array, "out in"], ...]
+    times: tuple[Float[Array, " out"], ...]
     biases: tuple[Float[Array, " out"], ...]
     amortization: Amortization = eqx.field(static=True)
     rank: int = eqx.field(static=True)
@@ -57,7 +62,8 @@ class LowRankMLP(eqx.Module):
             eqx.nn.Linear(m + 1, n, key=k)
             for m, n, k in zip(sizes[:-1], sizes[1:], jax.random.split(key, len(sizes) - 1), strict=True)
         ]
-        self.weights = tuple(linear.weight for linear in linears)
+        self.weights = tuple(linear.weight[:, 1:] for linear in linears)
+        self.times = tuple(linear.weight[:, 0] for linear in linears)
         self.biases = tuple(jnp.asarray(linear.bias) for linear in linears)
         self.amortization, self.rank, self.nonlinearity = amortization, rank, nonlinearity
 
@@ -66,46 +72,80 @@ class LowRankMLP(eqx.Module):
         """Size of c: 0 if nothing depends on x."""
         return sum(int(np.prod(shape)) for shapes in self._shapes() for shape in shapes.values())
 
-    def __call__(
-        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | None = None
-    ) -> Float[Array, " dim"]:
-        h, last = z, len(self.weights) - 1
-        for i, (weight, bias, own) in enumerate(zip(self.weights, self.biases, self._own(condition), strict=True)):
-            y = h @ weight[:, 1:].T + (weight[:, 0] * t + bias) + _moved(own, t, h)
-            h = _sigma(self.nonlinearity)(y) if i < last else y
-        return h
-
-    def _shapes(self) -> list[dict[str, tuple[int, ...]]]:
-        """What of every layer depends on x."""
-        k = self.rank
-        kinds = {
-            "low-rank": lambda m, n: {"u": (n, k), "v": (m, k), "b": (n,)},
-            "bias": lambda m, n: {"b": (n,)},
-            "full": lambda m, n: {"w": (n, m), "b": (n,)},
-            "none": lambda m, n: {},
-        }
-        return [kinds[self.amortization](weight.shape[1], weight.shape[0]) for weight in self.weights]
-
-    def _own(self, condition: Array | None) -> list[dict[str, Array]]:
-        """The parts of the condition by layer and name."""
-        parts: list[dict[str, Array]] = []
+    def prepare(self, condition: Float[Array, " c"] | None) -> Prepared:
+        """The parts of c by layer and name, which may stand in its place: cut up once, and not at every evaluation,
+        where moving them would cost more than the products with them."""
+        parts: Prepared = []
         start = 0
         for shapes in self._shapes():
             parts.append({})
-            if condition is None:
-                continue
-            for name, shape in shapes.items():
+            for name, shape in shapes.items() if condition is not None else ():
                 size = int(np.prod(shape))
                 parts[-1][name] = condition[start : start + size].reshape(shape)
                 start += size
+        if self.has_closed_form:
+            first, second = (self._matrix(i, own) for i, own in enumerate(parts))
+            parts[0]["diagonal"] = jnp.einsum("hd,dh->h", first, second)
         return parts
+
+    def __call__(
+        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | Prepared | None = None
+    ) -> Float[Array, " dim"]:
+        own = condition if isinstance(condition, list) else self.prepare(condition)
+        h = z
+        for i in range(len(self.weights) - 1):
+            h = _sigma(self.nonlinearity)(self._layer(i, own[i], t, h))
+        return self._layer(-1, own[-1], t, h)
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether `value_and_divergence` exists: it does for one hidden layer."""
+        return len(self.weights) == 2
+
+    def value_and_divergence(
+        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | Prepared | None = None
+    ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+        """f(t, z) and Tr(df/dz), exactly, for no more than f(t, z).
+
+        With one hidden layer, u = A1 z + …, f = A2 σ(u) + …, each sample with its own A1 and A2,
+
+            Tr(df/dz) = Tr(A2 diag(σ'(u)) A1) = σ'(u) · diag(A1 A2),
+
+        and the diagonal is the same along the whole path: it is computed once, before the solve.
+        """
+        if not self.has_closed_form:
+            raise ValueError(f"there is a closed form for one hidden layer; this network has {len(self.weights) - 1}.")
+        own = condition if isinstance(condition, list) else self.prepare(condition)
+        u, sigma = self._layer(0, own[0], t, z), _sigma(self.nonlinearity)
+        h, slope = jax.jvp(sigma, (u,), (jnp.ones_like(u),))
+        return self._layer(1, own[1], t, h), slope @ own[0]["diagonal"]
+
+    def _layer(self, i: int, own: dict[str, Array], t: Array, h: Array) -> Array:
+        return self.weights[i] @ h + (self.times[i] * t + self.biases[i]) + _moved(own, t, h)
+
+    def _matrix(self, i: int, own: dict[str, Array]) -> Array:
+        """W + U Vᵀ, or what there is of it."""
+        added = own["u"].T @ own["v"] if "u" in own else own.get("w", 0.0)
+        return self.weights[i] + added
+
+    def _shapes(self) -> list[dict[str, tuple[int, ...]]]:
+        """What of every layer depends on x. U and V lie in memory as Uᵀ and Vᵀ, whose rows are long: products with them
+        are as quick as they can be read."""
+        k = self.rank
+        kinds = {
+            "low-rank": lambda m, n: {"u": (k, n), "v": (k, m), "v_time": (k,), "b": (n,)},
+            "bias": lambda m, n: {"b": (n,)},
+            "full": lambda m, n: {"w": (n, m), "w_time": (n,), "b": (n,)},
+            "none": lambda m, n: {},
+        }
+        return [kinds[self.amortization](weight.shape[1], weight.shape[0]) for weight in self.weights]
 
 
 def _moved(own: dict[str, Array], t: Array, h: Array) -> Any:
     """(U Vᵀ) [t, h] + b(x), or what there is of it."""
     y: Any = own.get("b", 0.0)
     if "u" in own:
-        y = y + own["u"] @ (own["v"][1:].T @ h + own["v"][0] * t)
+        y = y + (own["v"] @ h + own["v_time"] * t) @ own["u"]
     if "w" in own:
-        y = y + own["w"][:, 1:] @ h + own["w"][:, 0] * t
+        y = y + own["w"] @ h + own["w_time"] * t
     return y

@@ -72,7 +72,8 @@ class ModelConfig:
     """The model: a continuous flow, or one of those that the paper compares it with."""
     dynamics: DynamicsName = "mlp"
     """The network of a continuous flow: the paper's perceptron, a residual one for flow matching, or a planar one; for
-    images convolutions, an encoder-decoder, or a U-Net for flow matching."""
+    images convolutions, an encoder-decoder, or for flow matching a U-Net, alone or as what tells the mixtures that
+    pixels are."""
     hidden: tuple[int, ...] = (64, 64, 64)
     """Widths of the hidden layers of the dynamics, or of the networks of another model; filters of convolutions."""
     layer: ConvKind = "concatsquash"
@@ -86,7 +87,7 @@ class ModelConfig:
     flows: int = 1
     """Number of flows in a chain, or of another model's layers."""
     components: int = 40
-    """Gaussians in every conditional of a TAN, or sigmoids in every one of a maf-ddsf."""
+    """Gaussians in every conditional of a TAN or in the mixture of a pixel, or sigmoids in every one of a maf-ddsf."""
     scales: int = 1
     """Scale blocks of a flow over images, of which each sees half the side of the one before; 1 for a single scale."""
     blocks: int = 2

@@ -5,7 +5,15 @@ Free of JAX. The likelihoods are bits a dimension of uniformly dequantised pixel
 
 from dataclasses import replace
 
-from ffjord.experiments.config import DataConfig, Experiment, ModelConfig, SolveConfig, TrainConfig
+from ffjord.choices import TimesName
+from ffjord.experiments.config import (
+    DataConfig,
+    Experiment,
+    MatchingConfig,
+    ModelConfig,
+    SolveConfig,
+    TrainConfig,
+)
 
 _EPOCHS, _BATCH = 500, 900
 
@@ -60,17 +68,21 @@ _PAPERS = [
 _FAST_SOLVE = replace(_PAPER_SOLVE, gradient="checkpointed", rtol=1e-3, atol=1e-3)
 
 
-def _fast(paper: Experiment, model: ModelConfig, train: TrainConfig) -> Experiment:
+_NETWORKS = {"unet": "U-Net", "mixture": "mixtures told by a U-Net"}
+
+
+def _fast(paper: Experiment, model: ModelConfig, train: TrainConfig, times: TimesName = "stratified") -> Experiment:
     """Ours: a U-Net, or another network, trained by flow matching."""
-    network = "U-Net" if model.dynamics == "unet" else model.dynamics
+    network = _NETWORKS.get(model.dynamics, model.dynamics)
     return replace(
         paper,
         name=f"{paper.name}-fast",
-        summary=f"{paper.summary.split(',')[0]}, {network} by flow matching",
-        data=replace(paper.data, num_validation=128),
+        summary=f"{paper.summary.split(',')[0]}, {network}, by flow matching",
+        data=replace(paper.data, num_validation=256),
         model=replace(model, end_time=1.0),
-        solve=_FAST_SOLVE,
+        solve=replace(_FAST_SOLVE, test_rtol=1e-3, test_atol=1e-3),
         train=train,
+        matching=MatchingConfig(times=times),
     )
 
 
@@ -130,7 +142,12 @@ IMAGES = [
         train=replace(_MATCHED, steps=6000, batch_size=128, validate_every=500, average=0.999, weight_decay=0.01),
     ),
     *_PAPERS,
-    _fast(_PAPERS[0], _UNET, _MATCHED),
+    _fast(
+        _PAPERS[0],
+        replace(_UNET, dynamics="mixture", components=16),
+        replace(_MATCHED, steps=12_000, batch_size=32),
+        times="late",
+    ),
     _fast(
         _PAPERS[1],
         replace(_PAPERS[1].model, nonlinearity="swish", gaussianize="levels"),
