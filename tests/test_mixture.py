@@ -80,6 +80,8 @@ def test_it_is_a_dynamics_of_images():
 
 @pytest.mark.parametrize(("settings", "said"), [({"end_time": 0.5}, "from 0 to 1"), ({"components": 0}, "components")])
 def test_bad_settings(settings, said):
-    model = ModelConfig(**({"dynamics": "mixture", "hidden": (8,), "nonlinearity": "swish", "end_time": 1.0} | settings))
+    model = ModelConfig(
+        **({"dynamics": "mixture", "hidden": (8,), "nonlinearity": "swish", "end_time": 1.0} | settings)
+    )
     with pytest.raises(ValueError, match=said):
         build_image_model((4, 4, 1), model, key=jax.random.key(0))

@@ -84,8 +84,7 @@ class LowRankMLP(eqx.Module):
                 parts[-1][name] = condition[start : start + size].reshape(shape)
                 start += size
         if self.has_closed_form:
-            first, second = (self._matrix(i, own) for i, own in enumerate(parts))
-            parts[0]["diagonal"] = jnp.einsum("hd,dh->h", first, second)
+            parts[0]["diagonal"] = self._diagonal(*parts)
         return parts
 
     def __call__(
@@ -123,10 +122,19 @@ class LowRankMLP(eqx.Module):
     def _layer(self, i: int, own: dict[str, Array], t: Array, h: Array) -> Array:
         return self.weights[i] @ h + (self.times[i] * t + self.biases[i]) + _moved(own, t, h)
 
-    def _matrix(self, i: int, own: dict[str, Array]) -> Array:
-        """W + U Vᵀ, or what there is of it."""
-        added = own["u"].T @ own["v"] if "u" in own else own.get("w", 0.0)
-        return self.weights[i] + added
+    def _diagonal(self, first: dict[str, Array], second: dict[str, Array]) -> Float[Array, " hidden"]:
+        """diag(A1 A2) with A = W + U Vᵀ, without ever making the A:
+
+        diag(W1 W2) + diag(U1 (V1ᵀ W2)) + diag((W1 U2) V2ᵀ) + diag(U1 (V1ᵀ U2) V2ᵀ).
+        """
+        w1, w2 = self.weights
+        if "w" in first:
+            w1, w2 = w1 + first["w"], w2 + second["w"]
+        diagonal = jnp.sum(w1 * w2.T, axis=1)
+        if "u" in first:
+            u1, v1, u2, v2 = (own[name] for own in (first, second) for name in ("u", "v"))
+            diagonal += jnp.sum(u1 * (v1 @ w2 + (v1 @ u2.T) @ v2) + v2 * (u2 @ w1.T), axis=0)
+        return diagonal
 
     def _shapes(self) -> list[dict[str, tuple[int, ...]]]:
         """What of every layer depends on x. U and V lie in memory as Uᵀ and Vᵀ, whose rows are long: products with them

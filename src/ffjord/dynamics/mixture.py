@@ -90,7 +90,9 @@ def _fitted(values: np.ndarray, components: int) -> GaussianMixture:
     _, _, left, right = peak_widths(roots, peaks, rel_height=0.7)
     places = np.arange(_BINS) + 1
     free = places[np.all((places[:, None] < left) | (places[:, None] > right), axis=1)]
-    even = np.quantile(free if len(free) else places, (np.arange(components - len(peaks)) + 0.5) / max(1, components - len(peaks)))
+    even = np.quantile(
+        free if len(free) else places, (np.arange(components - len(peaks)) + 0.5) / max(1, components - len(peaks))
+    )
     means = edges[0] + width * (np.append(peaks, even) - 0.5)
     deviations = width * np.append((right - left) / 3, np.full(len(even), len(free) / max(1, len(even)) / 2))
     near = np.argmin(np.abs(values[:, None] - means), axis=1)
