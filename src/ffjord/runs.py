@@ -142,7 +142,21 @@ class Run:
         return build_source(self.experiment, folder=self.path)
 
     def flow(self):
-        """The best model of the run."""
+        """The best model of the run, if it is a flow."""
+        if self.is_autoencoder:
+            raise InputError(
+                f"{self.path} is a variational autoencoder, whose density is not known but for a bound; of the commands "
+                "for runs, resume, evaluate, sample and plot are for it."
+            )
+        return self.model()
+
+    @property
+    def is_autoencoder(self) -> bool:
+        """Whether the model is an autoencoder, and not a flow."""
+        return self.experiment.model.posterior is not None
+
+    def model(self):
+        """The best model of the run: a flow, or an autoencoder."""
         from ffjord.arrays import load_arrays
         from ffjord.experiments.build import build_flow
 

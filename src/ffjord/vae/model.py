@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ffjord.bijections.base import Report
 from ffjord.compilation import compiled
+from ffjord.flow import Density
 from ffjord.vae.networks import Decoder, Encoder
 from ffjord.vae.pixels import AbstractPixels
 from ffjord.vae.posteriors import Drawn, Posterior
@@ -47,9 +48,26 @@ class VAE(eqx.Module):
     latent: int = eqx.field(static=True)
     event_shape: tuple[int, ...] = eqx.field(static=True)
 
+    @property
+    def condition_shape(self) -> None:
+        """It has no conditions."""
+        return None
+
+    @property
+    def dtype(self) -> Any:
+        """Floating-point type of the parameters, and so of the results."""
+        return jnp.result_type(self.posterior.mean.weight)
+
     def elbo(self, x: Float[Array, "n h w c"], *, train: bool = False, key: PRNGKeyArray) -> Elbo:
         """One sample's estimate of the bound for every image."""
         return _elbo(self, x, key, train)
+
+    def density(
+        self, x: Float[Array, "n h w c"], *, condition: None = None, train: bool = False, key: PRNGKeyArray
+    ) -> Density:
+        """The bound in the place of log p(x), as a `Flow` would tell it: what validation and scoring ask any model."""
+        elbo = self.elbo(x, train=train, key=key)
+        return Density(elbo.value, x, elbo.report)
 
     def log_prob(
         self, x: Float[Array, "n h w c"], *, samples: int = 100, chunk: int = 10, key: PRNGKeyArray
