@@ -45,6 +45,10 @@ class AbstractDivergence(eqx.Module):
         """ε for one sample and one solve; nothing for an exact method."""
         return None
 
+    def prepared(self, f: Dynamics, condition: Any) -> Any:
+        """The condition of one sample, with what can be computed from it once for a whole solve."""
+        return condition
+
     @abc.abstractmethod
     def __call__(
         self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any
@@ -86,9 +90,17 @@ class Skipped(AbstractDivergence):
 
 
 class ClosedForm(AbstractDivergence):
-    """What the dynamics itself knows: `f.value_and_divergence(t, z)`."""
+    """What the dynamics itself knows: `f.value_and_divergence(t, z)`.
+
+    Dynamics whose weights depend on a condition may have `prepare(condition)`: it is called once before a solve, and
+    what it gives takes the condition's place.
+    """
 
     stochastic: ClassVar[bool] = False
+
+    def prepared(self, f: Dynamics, condition: Any) -> Any:
+        prepare = getattr(f, "prepare", None)
+        return condition if prepare is None else prepare(condition)
 
     def __call__(
         self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any = None

@@ -145,8 +145,8 @@ class Run:
         """The best model of the run, if it is a flow."""
         if self.is_autoencoder:
             raise InputError(
-                f"{self.path} is a variational autoencoder, whose density is not known but for a bound; of the commands "
-                "for runs, resume, evaluate, sample and plot are for it."
+                f"{self.path} is a variational autoencoder, of whose density only a bound is known; `ffjord evaluate` "
+                "tells it, and resume, sample and plot are for it too."
             )
         return self.model()
 

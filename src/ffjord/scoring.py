@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ffjord import devices
+from ffjord.bijections.base import Report
 from ffjord.errors import SolveError
 from ffjord.flow import Flow
 from ffjord.solve import MESSAGES, OK
@@ -111,22 +112,45 @@ def score_blocks(
     which are cut off again. `progress` is told how many rows are done, of how many. A solve that fails raises
     `SolveError`.
     """
+    flow, size = devices.copied(flow), chunk or rows_at_once(flow)
+    ask = lambda x, condition, key: flow.density(x, condition=condition, key=key)
+    for density, rows in asked(ask, blocks, n, size, conditions=conditions, progress=progress, key=key):
+        yield Scores(devices.fetch(density.log_prob)[:rows], *costs(density.report))
+
+
+def asked(
+    ask: Callable[[Any, Any, PRNGKeyArray | None], Any],
+    blocks: Iterable[np.ndarray],
+    n: int,
+    size: int,
+    *,
+    conditions: Iterable[np.ndarray] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    key: PRNGKeyArray | None = None,
+) -> Iterator[tuple[Any, int]]:
+    """What `ask(x, condition, key)` says of chunks of at most `size` rows, and how many rows of each are not filled up.
+
+    Its answers have a `report`, and arrays with a row for each of x. The rest is as in `score_blocks`.
+    """
     if n < 1:
         raise ValueError("there must be at least one row to score; got none.")
-    chunk, done, flow = _size(n, chunk or rows_at_once(flow)), 0, devices.copied(flow)
+    chunk, done = _size(n, size), 0
     given = itertools.repeat(None) if conditions is None else _regrouped(conditions, chunk)
     for rows, condition in zip(_regrouped(blocks, chunk), given, strict=False):
         x, condition = _padded(rows, chunk), None if condition is None else _padded(condition, chunk)
         chunk_key = None if key is None else devices.copied(jax.random.fold_in(key, done))
         with devices.spread():
-            density = flow.density(x, condition=condition, key=chunk_key)
-        report = density.report
-        _check(devices.fetch(report.outcome), done, done + len(rows))
+            answer = ask(x, condition, chunk_key)
+        _check(devices.fetch(answer.report.outcome), done, done + len(rows))
         done += len(rows)
-        costs = [float(np.mean(devices.fetch(cost))) for cost in (report.nfe, report.accepted, report.rejected)]
-        yield Scores(devices.fetch(density.log_prob)[: len(rows)], *costs)
+        yield answer, len(rows)
         if progress is not None:
             progress(done, n)
+
+
+def costs(report: Report) -> list[float]:
+    """Evaluations, accepted and rejected steps of a chunk's solves."""
+    return [float(np.mean(devices.fetch(cost))) for cost in (report.nfe, report.accepted, report.rejected)]
 
 
 def sample_blocks(
@@ -140,8 +164,8 @@ def sample_blocks(
     """n samples, chunk by chunk, each with its row of `conditions` if there are any; the last chunk is cut off."""
     chunk = _size(n, rows_at_once(flow))
     for start in range(0, n, chunk):
-        given = None if conditions is None else _padded(conditions[start : start + chunk], chunk)
-        yield np.asarray(flow.sample(chunk, condition=given, key=jax.random.fold_in(key, start)))[: n - start]
+        given = {} if conditions is None else {"condition": _padded(conditions[start : start + chunk], chunk)}
+        yield np.asarray(flow.sample(chunk, **given, key=jax.random.fold_in(key, start)))[: n - start]
         if progress is not None:
             progress(min(start + chunk, n), n)
 

@@ -111,6 +111,8 @@ class CNF(AbstractBijection):
     ) -> Transformed:
         numerics = self.training if train else self.testing
         noise = _draw_noise(numerics, self.dynamics, z, condition, key)
+        if condition is not None:
+            condition = jax.vmap(lambda c: numerics.divergence.prepared(self.dynamics, c))(condition)
         if numerics.steer:
             key_end = jax.random.fold_in(_needed(key, "steer"), 2)
             factor = 1 + numerics.steer * jax.random.uniform(key_end, (), z.dtype, -1.0, 1.0)

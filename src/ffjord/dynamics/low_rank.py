@@ -1,7 +1,7 @@
 """Dynamics whose weights an encoder moves: (W + U(x) V(x)ᵀ) [t, h] + b + b(x) in every layer  (equation 10)."""
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -11,6 +11,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ffjord.choices import Amortization, NonlinearityName
 from ffjord.dynamics.mlp import nonlinearity as _sigma
+from ffjord.dynamics.mlp import product_of, trace_with, value_and_slope
+
+
+class Prepared(NamedTuple):
+    """A condition with what the trace takes of the matrices that it makes."""
+
+    condition: Array | None
+    product: Array
 
 
 class LowRankMLP(eqx.Module):
@@ -67,13 +75,40 @@ class LowRankMLP(eqx.Module):
         return sum(int(np.prod(shape)) for shapes in self._shapes() for shape in shapes.values())
 
     def __call__(
-        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | None = None
+        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | Prepared | None = None
     ) -> Float[Array, " dim"]:
-        h, last = z, len(self.weights) - 1
+        return self._run(t, z, condition.condition if isinstance(condition, Prepared) else condition)[0]
+
+    # The divergence in closed form.
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether `value_and_divergence` exists: it does for at most two hidden layers."""
+        return len(self.weights) <= 3
+
+    def prepare(self, condition: Float[Array, " c"] | None) -> Prepared:
+        """What is the same along a whole path: for one hidden layer H numbers a sample, for two H²."""
+        matrices = [w[:, 1:] + _matrix(own) for w, own in zip(self.weights, self._own(condition), strict=True)]
+        return Prepared(condition, product_of(matrices))
+
+    def value_and_divergence(
+        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | Prepared | None = None
+    ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+        """f(t, z) and Tr(df/dz), exactly: see `MLP.value_and_divergence`. Here every sample has its own matrices, so
+        that their product is dear, and made but once a solve."""
+        known = condition if isinstance(condition, Prepared) else self.prepare(condition)
+        dz, slopes = self._run(t, z, known.condition)
+        return dz, trace_with(known.product, slopes)
+
+    def _run(self, t: Array, z: Array, condition: Array | None) -> tuple[Array, list[Array]]:
+        """f(t, z), and σ' in every hidden layer."""
+        h, slopes, last = z, [], len(self.weights) - 1
         for i, (weight, bias, own) in enumerate(zip(self.weights, self.biases, self._own(condition), strict=True)):
-            y = h @ weight[:, 1:].T + (weight[:, 0] * t + bias) + _moved(own, t, h)
-            h = _sigma(self.nonlinearity)(y) if i < last else y
-        return h
+            h = h @ weight[:, 1:].T + (weight[:, 0] * t + bias) + _moved(own, t, h)
+            if i < last:
+                h, slope = value_and_slope(_sigma(self.nonlinearity), h)
+                slopes.append(slope)
+        return h, slopes
 
     def _shapes(self) -> list[dict[str, tuple[int, ...]]]:
         """What of every layer depends on x."""
@@ -99,6 +134,13 @@ class LowRankMLP(eqx.Module):
                 parts[-1][name] = condition[start : start + size].reshape(shape)
                 start += size
         return parts
+
+
+def _matrix(own: dict[str, Array]) -> Any:
+    """U Vᵀ without the column of t, or what there is of it."""
+    if "u" in own:
+        return own["u"] @ own["v"][1:].T
+    return own["w"][:, 1:] if "w" in own else 0.0
 
 
 def _moved(own: dict[str, Array], t: Array, h: Array) -> Any:
