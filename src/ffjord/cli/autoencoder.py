@@ -1,6 +1,7 @@
 """What commands say of a run whose model is a variational autoencoder."""
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ffjord.data.discrete import discrete_set
@@ -53,6 +54,23 @@ def shown(results: dict[str, Any]) -> dict[str, str]:
     if results["data_note"]:
         words["note"] = results["data_note"]
     return words
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Draws images from an autoencoder as a flow over images does: pixels in [0, 1), v of L levels at (v + ½)/L."""
+
+    vae: Any
+    means: bool = False
+    temperature: float = 1.0
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        return self.vae.event_shape
+
+    def sample(self, n: int, *, key: Any) -> Any:
+        x = self.vae.sample(n, means=self.means, temperature=self.temperature, key=key)
+        return x if self.means else (x + 0.5) / (self.vae.pixels.top + 1)
 
 
 def _named(name: str, found: "Estimate", about: Any) -> dict[str, float]:

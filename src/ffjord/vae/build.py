@@ -30,7 +30,7 @@ def build_vae(
     flow = posterior_flow(model, model.latent, FEATURES, make, key=key_flow)
     grey = levels > 2
     posterior = Posterior(FEATURES, model.latent, flow, limits=_LIMITS if grey else None, key=key_posterior)
-    return images_vae(shape, posterior, Categorical() if grey else Bernoulli(), model.latent, key=key_rest)
+    return images_vae(shape, posterior, Categorical(levels) if grey else Bernoulli(), model.latent, key=key_rest)
 
 
 def _check(model: ModelConfig, regularization: RegularizationConfig) -> None:
