@@ -109,7 +109,7 @@ def test_flows_and_their_gradients_do_not_depend_on_which_exact_trace():
 
     found = []
     for divergence, gradient in ((Exact(), "checkpointed"), (ClosedForm(), "checkpointed"), (ClosedForm(), "adjoint")):
-        numerics = Numerics(divergence, Solver(rtol=1e-9, atol=1e-9, gradient=gradient))
+        numerics = Numerics(divergence, Solver(rtol=1e-9, atol=1e-9, gradient=gradient))  # pyright: ignore[reportArgumentType]
         flow = Amortized(CNF(nets, training=numerics), nets.condition_size, 4, key=KEY)
         found.append(jax.tree.leaves(eqx.filter_value_and_grad(loss)(flow, features)[1].linear))
     for others in found[1:]:
@@ -144,6 +144,7 @@ def test_the_last_two_layers_for_grey_levels_are_computed_as_one():
     h = decoder.first(x).reshape(1, 2, -1)
     for layer in decoder.layers:
         h = layer(h)
+    assert decoder.wide is not None
     np.testing.assert_allclose(decoder(x), decoder.last(decoder.wide(h)), rtol=1e-10)
 
 

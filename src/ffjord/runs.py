@@ -183,12 +183,12 @@ def _held(path: Path) -> InputError:
 
 
 def load_pretrained(name: str):
-    """The trained `Flow` that ships with the package under this name, such as "toy-8gaussians"."""
+    """The trained `Flow`, or autoencoder, that ships with the package under this name, such as "toy-8gaussians"."""
     folder = _package_folder() / name
     if not (folder / "config.json").is_file():
         names = sorted(path.parent.name for path in _package_folder().glob("*/config.json"))
         raise InputError(f"there is no pretrained model {name!r}; there are {', '.join(names) or 'none'}.")
-    return Run.open(folder).flow()
+    return Run.open(folder).model()
 
 
 def _packaged(path: Path) -> Path:

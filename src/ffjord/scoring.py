@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -12,12 +12,32 @@ from jaxtyping import PRNGKeyArray
 from ffjord import devices
 from ffjord.bijections.base import Report
 from ffjord.errors import SolveError
-from ffjord.flow import Flow
+from ffjord.flow import Density
 from ffjord.solve import MESSAGES, OK
 
 CHUNK = 2048
 """Rows at once, of rows with few columns."""
 _NUMBERS = 2**18
+
+
+@runtime_checkable
+class Scored(Protocol):
+    """What can be scored: a `Flow`, or an autoencoder by its bound."""
+
+    @property
+    def event_shape(self) -> tuple[int, ...]: ...
+    @property
+    def density(self) -> Callable[..., Density]: ...
+
+
+@runtime_checkable
+class Sampled(Protocol):
+    """What samples can be drawn from."""
+
+    @property
+    def event_shape(self) -> tuple[int, ...]: ...
+    @property
+    def sample(self) -> Callable[..., Any]: ...
 
 
 class Scores(NamedTuple):
@@ -69,7 +89,7 @@ def _moved(sums: np.ndarray, d: float) -> np.ndarray:
 
 
 def score(
-    flow: Flow,
+    flow: Scored,
     x: np.ndarray,
     *,
     conditions: np.ndarray | None = None,
@@ -97,7 +117,7 @@ def collect(pieces: Iterable[Scores], n: int) -> Scores:
 
 
 def score_blocks(
-    flow: Flow,
+    flow: Scored,
     blocks: Iterable[np.ndarray],
     n: int,
     *,
@@ -154,7 +174,7 @@ def costs(report: Report) -> list[float]:
 
 
 def sample_blocks(
-    flow: Flow,
+    flow: Sampled,
     n: int,
     *,
     conditions: np.ndarray | None = None,
@@ -170,7 +190,7 @@ def sample_blocks(
             progress(min(start + chunk, n), n)
 
 
-def rows_at_once(flow: Flow) -> int:
+def rows_at_once(flow: Scored | Sampled) -> int:
     """How many rows are scored together: fewer where they are long, as images are, whose layers are longer still."""
     rows = max(16, _NUMBERS // math.prod(flow.event_shape))
     return min(CHUNK, 1 << rows.bit_length() - 1)

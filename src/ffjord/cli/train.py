@@ -172,7 +172,7 @@ def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
         flow = build_flow(experiment, source)
         build_objective(experiment.train, experiment.solve, experiment.matching, experiment.regularization)
         if experiment.train.objective == "flow-matching" or experiment.train.warm_start:
-            check_matching(flow)
+            check_matching(flow)  # pyright: ignore[reportArgumentType] (autoencoders have another objective)
         _trace(flow, source)
         if experiment.data.name in SETS or is_image(experiment.data.name) or is_discrete(experiment.data.name):
             source.batches(0, 1)  # reads the set, so that a missing file is named

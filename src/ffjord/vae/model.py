@@ -15,6 +15,8 @@ from ffjord.vae.networks import Decoder, Encoder
 from ffjord.vae.pixels import AbstractPixels
 from ffjord.vae.posteriors import Drawn, Posterior
 
+Images = Float[Array | np.ndarray, "n h w c"]
+
 
 class Elbo(NamedTuple):
     """The two parts of every image's bound, log p(x) ≥ E[log p(x | z)] - KL, in nats; and what the solves took."""
@@ -58,20 +60,16 @@ class VAE(eqx.Module):
         """Floating-point type of the parameters, and so of the results."""
         return jnp.result_type(self.posterior.mean.weight)
 
-    def elbo(self, x: Float[Array, "n h w c"], *, train: bool = False, key: PRNGKeyArray) -> Elbo:
+    def elbo(self, x: Images, *, train: bool = False, key: PRNGKeyArray) -> Elbo:
         """One sample's estimate of the bound for every image."""
         return _elbo(self, x, key, train)
 
-    def density(
-        self, x: Float[Array, "n h w c"], *, condition: None = None, train: bool = False, key: PRNGKeyArray
-    ) -> Density:
+    def density(self, x: Images, *, condition: None = None, train: bool = False, key: PRNGKeyArray) -> Density:
         """The bound in the place of log p(x), as a `Flow` would tell it: what validation and scoring ask any model."""
         elbo = self.elbo(x, train=train, key=key)
         return Density(elbo.value, x, elbo.report)
 
-    def log_prob(
-        self, x: Float[Array, "n h w c"], *, samples: int = 100, chunk: int = 10, key: PRNGKeyArray
-    ) -> Float[Array, " n"]:
+    def log_prob(self, x: Images, *, samples: int = 100, chunk: int = 10, key: PRNGKeyArray) -> Float[Array, " n"]:
         """An estimate of log p(x) by importance sampling, from below and better with more samples (Burda et al. 2016):
 
             log 1/K Σ_k p(x | z_k) p(z_k) / q(z_k | x),   z_k ~ q(z | x).
@@ -95,11 +93,11 @@ class VAE(eqx.Module):
             raise ValueError(f"n must be at least 1; got {n}.")
         return _sample(self, n, means, jnp.asarray(temperature, self.dtype), key)
 
-    def reconstruct(self, x: Float[Array, "n h w c"], *, key: PRNGKeyArray) -> Float[Array, "n h w c"]:
+    def reconstruct(self, x: Images, *, key: PRNGKeyArray) -> Float[Array, "n h w c"]:
         """E[x | z] with z ~ q(z | x), from 0 to 1."""
         return _reconstruct(self, x, key)
 
-    def encode(self, x: Float[Array, "n h w c"], *, key: PRNGKeyArray) -> Drawn:
+    def encode(self, x: Images, *, key: PRNGKeyArray) -> Drawn:
         """z ~ q(z | x) for every image, with log q(z | x)."""
         return _encode(self, x, key, False)
 
@@ -107,7 +105,7 @@ class VAE(eqx.Module):
         """Nothing of it is set from data."""
         return 0
 
-    def calibrate(self, x: Float[Array, "n h w c"], *, key: PRNGKeyArray) -> "VAE":
+    def calibrate(self, x: Images, *, key: PRNGKeyArray) -> "VAE":
         """Itself."""
         return self
 

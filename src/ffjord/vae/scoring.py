@@ -63,8 +63,9 @@ def bounds(
             done += found.shape[1]
             spent.append(cost)
     likelihood, kl = parts
-    estimates = (Estimate.of(values) for values in (kl - likelihood, -likelihood, kl))
-    return Bounds(*estimates, n, draws, *np.mean(spent, axis=0).tolist())
+    whole, first, second = (Estimate.of(values) for values in (kl - likelihood, -likelihood, kl))
+    nfe, accepted, rejected = np.mean(spent, axis=0).tolist()
+    return Bounds(whole, first, second, n, draws, nfe, accepted, rejected)
 
 
 def importance_sampled(

@@ -15,7 +15,7 @@ _EXAMPLES = """\
   ffjord reproduce table3 --data frey caltech --data-dir DIR
   ffjord reproduce table3 --data frey --posterior none ffjord-fast --seeds 1 --minutes 60 --warmup 20"""
 
-_QUICK = Budget(minutes=0.3, warmup=1, limit=200)
+_QUICK = Budget(minutes=0.3, warmup=1.0, limit=200)
 
 
 @dataclass(frozen=True)
