@@ -221,7 +221,8 @@ def test_patience_begins_after_the_warm_up(tmp_path):
 # Evaluation
 
 
-def test_evaluation_tells_the_bound_its_parts_and_the_likelihood(run, capsys):
+def test_evaluation_tells_the_bound_its_parts_and_the_likelihood(run, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     assert main(["evaluate", str(run), "--limit", "40", "--importance", "30", "--draws", "2"]) == 0
     shown = capsys.readouterr().out
     for word in ("test negative ELBO", "KL(q(z | x), p(z))", "bits/dim", "by 30 samples an image", "ClosedForm"):
