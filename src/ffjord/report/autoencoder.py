@@ -15,10 +15,10 @@ from ffjord.report.style import DATA, INK, MODEL, MUTED, add_panel, add_scale, d
 from ffjord.vae import VAE
 
 _GREY = 256
-_EACH, _FEW = 400, 6
+_EACH, _FEW = 300, 9
 """Points of the posterior of one image, and of how many images it is shown."""
 _CHUNK = 500
-_COLOURS = ("#74dbd0", "#ffb27a", "#c792ea", "#f78fb3", "#9be27f", "#7aa8ff")
+_COLOURS = (DATA, MODEL, "#c792ea", "#f76d8e", "#9be27f", "#5f93ff", "#f2e05c", "#c98a5a", "#e9e6f5")
 
 
 def figure_of_reconstructions(vae: VAE, data: Images, *, n: int, title: str | None = None, key: PRNGKeyArray) -> Figure:
@@ -54,7 +54,7 @@ def figure_of_latent(vae: VAE, data: Images, *, title: str | None = None, key: P
         raise ValueError(f"only a latent space of two dimensions has a picture; this has {vae.latent}.")
     key_all, key_few, key_prior = jax.random.split(key, 3)
     start, end = _posterior(vae, np.asarray(data), key_all)
-    few = np.repeat(np.asarray(data)[:_FEW], _EACH, axis=0)
+    few = np.repeat(np.asarray(data)[:: -(-len(data) // _FEW)], _EACH, axis=0)
     start_few, end_few = _posterior(vae, few, key_few)
     prior = np.asarray(jax.random.normal(key_prior, (len(data), 2)))
     extent = extent_of(start, end, prior)
@@ -93,7 +93,10 @@ def _panels(extent: Extent, title: str | None, few: np.ndarray) -> tuple[Figure,
     panels = [
         add_panel(page, place(0, i), extent, title=name, colour=colour) for i, (name, colour) in enumerate(titles)
     ]
-    panels += [add_panel(page, place(1, i), extent, title=name, colour=INK) for i, name in enumerate(("z₀ of", "z of"))]
+    panels += [
+        add_panel(page, place(1, i), extent, title=f"{name} of single images", colour=INK)
+        for i, name in enumerate(("z₀", "z"))
+    ]
     for panel in panels:
         add_scale(panel, y=panel in (panels[0], panels[3]))
     _draw_few(page, place(1, 2), few)
@@ -108,6 +111,6 @@ def _draw_few(page: Figure, box: tuple[float, float, float, float], few: np.ndar
     for i, image in enumerate(few):
         corner = (left + i % 3 * side / 3, bottom + side - (i // 3 + 1) * side / 3, size, size)
         axes = add_panel(page, corner)
-        axes.imshow(image[..., 0], cmap="gray", interpolation="nearest", aspect="auto")
+        axes.imshow(image[..., 0], cmap="gray", interpolation="nearest")
         axes.spines[:].set(visible=True, color=_COLOURS[i], linewidth=2)
-    add_panel(page, (left, bottom + side, side, 0.001), title="these images", colour=INK)
+    add_panel(page, (left, bottom + side, side, 0.001), title="the images", colour=INK)
