@@ -142,7 +142,21 @@ class Run:
         return build_source(self.experiment, folder=self.path)
 
     def flow(self):
-        """The best model of the run."""
+        """The best model of the run, if it is a flow."""
+        if self.is_autoencoder:
+            raise InputError(
+                f"{self.path} is a variational autoencoder, of whose density only a bound is known; `ffjord evaluate` "
+                "tells it, and resume, sample and plot are for it too."
+            )
+        return self.model()
+
+    @property
+    def is_autoencoder(self) -> bool:
+        """Whether the model is an autoencoder, and not a flow."""
+        return self.experiment.model.posterior is not None
+
+    def model(self):
+        """The best model of the run: a flow, or an autoencoder."""
         from ffjord.arrays import load_arrays
         from ffjord.experiments.build import build_flow
 
@@ -169,12 +183,12 @@ def _held(path: Path) -> InputError:
 
 
 def load_pretrained(name: str):
-    """The trained `Flow` that ships with the package under this name, such as "toy-8gaussians"."""
+    """The trained `Flow`, or autoencoder, that ships with the package under this name, such as "toy-8gaussians"."""
     folder = _package_folder() / name
     if not (folder / "config.json").is_file():
         names = sorted(path.parent.name for path in _package_folder().glob("*/config.json"))
         raise InputError(f"there is no pretrained model {name!r}; there are {', '.join(names) or 'none'}.")
-    return Run.open(folder).flow()
+    return Run.open(folder).model()
 
 
 def _packaged(path: Path) -> Path:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ffjord.cli.common import parse
 from ffjord.experiments import EXPERIMENTS, Experiment
 from ffjord.experiments.comparisons import KINDS
+from ffjord.experiments.vae import POSTERIORS
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ def main(argv: Sequence[str]) -> int:
         how = f"{_model(experiment)}\n{_training(experiment)}"
         table.add_row(experiment.name, experiment.summary, how, experiment.paper)
     Console().print(table)
-    print(f"With the models that the paper compares with: toy/NAME-glow; table/NAME-MODEL for {', '.join(KINDS)}.")
+    print(f"With the models that the paper compares with: toy/NAME-glow; table/NAME-MODEL for {', '.join(KINDS)};")
+    print(f"vae/NAME-POSTERIOR for {', '.join(POSTERIORS)}.")
     return 0
 
 
@@ -33,7 +35,8 @@ def _model(experiment: Experiment) -> str:
     model = experiment.model
     flows = f"{model.flows} × " if model.flows > 1 else ""
     kind = model.layer if model.dynamics == "mlp" else model.dynamics
-    return f"{flows}{'-'.join(map(str, model.hidden))} {model.nonlinearity}, {kind}"
+    about = f"{flows}{'-'.join(map(str, model.hidden))} {model.nonlinearity}"
+    return f"{about}, {kind}" if model.posterior is None else f"{about}, rank {model.rank}, latent {model.latent}"
 
 
 def _training(experiment: Experiment) -> str:

@@ -80,7 +80,18 @@ def start(path: Path, experiment: Experiment, cluster: Cluster) -> int:
     check_settings(experiment)
     made = devices.from_writer(lambda: Run.create(path, experiment).experiment.to_dict())
     print(f"{experiment.name}: {experiment.summary}; into {path}")
+    _tell_note(experiment)
     return train_and_tell(Run(path, Experiment.from_dict(made)))
+
+
+def _tell_note(experiment: Experiment) -> None:
+    """Says how the images of an autoencoder differ from the literature's, if they do."""
+    from ffjord.data.discrete import discrete_set, is_discrete
+    from ffjord.data.images import note
+
+    if is_discrete(experiment.data.name):
+        about = note(discrete_set(experiment.data.name).name, experiment.data.data_dir)
+        print(f"note: {about}." if about else "", end="\n" if about else "")
 
 
 def train_and_tell(run: Run, experiment: Experiment | None = None) -> int:
@@ -115,11 +126,15 @@ class _Units(NamedTuple):
 
 
 def _units(run: Run) -> _Units:
+    from ffjord.data.discrete import discrete_set, is_discrete
     from ffjord.data.pictures import image_set, is_image
 
     if is_image(run.experiment.data.name):
         about = image_set(run.experiment.data.name)
         return _Units("bits/dim", 1 / (math.prod(about.shape) * math.log(2)), math.log2(about.levels))
+    if is_discrete(run.experiment.data.name):
+        about = discrete_set(run.experiment.data.name)
+        return _Units("bits/dim", 1 / (math.prod(about.shape) * math.log(2))) if about.levels > 2 else _Units()
     layout = run.layout()
     return _Units() if layout is None else _Units(shift=layout.log_scale)
 
@@ -143,6 +158,7 @@ def _experiment(argv: Sequence[str]) -> Experiment:
 def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
     """Builds data and model once, so that a wrong setting is named before anything is written."""
     from ffjord import devices
+    from ffjord.data.discrete import is_discrete
     from ffjord.data.pictures import is_image
     from ffjord.data.sets import SETS
     from ffjord.experiments.build import build_flow, build_objective, build_source
@@ -156,9 +172,9 @@ def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
         flow = build_flow(experiment, source)
         build_objective(experiment.train, experiment.solve, experiment.matching, experiment.regularization)
         if experiment.train.objective == "flow-matching" or experiment.train.warm_start:
-            check_matching(flow)
+            check_matching(flow)  # pyright: ignore[reportArgumentType] (autoencoders have another objective)
         _trace(flow, source)
-        if experiment.data.name in SETS or is_image(experiment.data.name):
+        if experiment.data.name in SETS or is_image(experiment.data.name) or is_discrete(experiment.data.name):
             source.batches(0, 1)  # reads the set, so that a missing file is named
     except InputError:
         raise
@@ -173,5 +189,5 @@ def _trace(flow, source) -> None:
 
     abstract = lambda shape: jax.ShapeDtypeStruct((2, *shape), flow.dtype)
     given = None if flow.condition_shape is None else abstract(flow.condition_shape)
-    run = lambda x, c: flow.bijection.inverse(x, condition=c, train=True, key=jax.random.key(0)).value
+    run = lambda x, c: flow.density(x, condition=c, train=True, key=jax.random.key(0)).log_prob
     eqx.filter_eval_shape(run, abstract(source.event_shape), given)

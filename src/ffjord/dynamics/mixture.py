@@ -1,4 +1,4 @@
-"""Velocities of pixels that are mixtures: what a pixel's own value tells is in closed form, a network tells the rest."""
+"""The velocity of pixels that are mixtures: what its own value tells in closed form, the rest by a network."""
 
 from typing import Any
 
