@@ -78,13 +78,14 @@ class LowRankMLP(eqx.Module):
 
         With `trace`, also what the trace takes of the matrices: of one hidden layer H numbers a sample, of two H².
         """
-        parts: Prepared = []
+        parts: Prepared = [{} for _ in self.weights]
         start = 0
-        for shapes in self._shapes():
-            parts.append({})
-            for name, shape in shapes.items() if condition is not None else ():
+        for part, shapes in zip(parts, self._shapes(), strict=True):
+            if condition is None:
+                break
+            for name, shape in shapes.items():
                 size = int(np.prod(shape))
-                parts[-1][name] = condition[start : start + size].reshape(shape)
+                part[name] = condition[start : start + size].reshape(shape)
                 start += size
         if trace:
             parts[0]["product"] = self._product(parts)
@@ -123,8 +124,8 @@ class LowRankMLP(eqx.Module):
 
     def _product(self, own: Prepared) -> Array:
         """What the trace takes of the matrices A = W + U Vᵀ."""
-        if self.amortization == "low-rank" and len(own) == 2 and own[0]:
-            return _diagonal(*self.weights, *own)
+        if len(own) == 2 and "u" in own[0]:
+            return _diagonal(self.weights, own)
         return product_of([weight + _matrix(parts) for weight, parts in zip(self.weights, own, strict=True)])
 
     def _shapes(self) -> list[dict[str, tuple[int, ...]]]:
@@ -140,12 +141,12 @@ class LowRankMLP(eqx.Module):
         return [kinds[self.amortization](weight.shape[1], weight.shape[0]) for weight in self.weights]
 
 
-def _diagonal(w1: Array, w2: Array, first: dict[str, Array], second: dict[str, Array]) -> Float[Array, " hidden"]:
+def _diagonal(weights: Sequence[Array], own: Prepared) -> Float[Array, " hidden"]:
     """diag(A1 A2) without ever making the A:
 
     diag(W1 W2) + diag(U1 (V1ᵀ W2)) + diag((W1 U2) V2ᵀ) + diag(U1 (V1ᵀ U2) V2ᵀ).
     """
-    u1, v1, u2, v2 = (own[name] for own in (first, second) for name in ("u", "v"))
+    (w1, w2), (u1, v1, u2, v2) = weights, (part[name] for part in own for name in ("u", "v"))
     moved = u1 * (v1 @ w2 + (v1 @ u2.T) @ v2) + v2 * (u2 @ w1.T)
     return product_of([w1, w2]) + jnp.sum(moved, axis=0)
 

@@ -67,7 +67,7 @@ class VAE(eqx.Module):
     def density(self, x: Images, *, condition: None = None, train: bool = False, key: PRNGKeyArray) -> Density:
         """The bound in the place of log p(x), as a `Flow` would tell it: what validation and scoring ask any model."""
         elbo = self.elbo(x, train=train, key=key)
-        return Density(elbo.value, x, elbo.report)
+        return Density(elbo.value, jnp.asarray(x), elbo.report)
 
     def log_prob(self, x: Images, *, samples: int = 100, chunk: int = 10, key: PRNGKeyArray) -> Float[Array, " n"]:
         """An estimate of log p(x) by importance sampling, from below and better with more samples (Burda et al. 2016):
