@@ -124,8 +124,12 @@ def test_flows_and_their_gradients_do_not_depend_on_which_exact_trace():
 
 @pytest.mark.usefixtures("x64")
 def test_orthonormal_columns():
-    q = orthonormal(jax.random.normal(KEY, (6, 3)))
-    np.testing.assert_allclose(q.T @ q, np.eye(3), atol=1e-10)
+    for scale in ((1.0, 1.0, 1.0), (1e-4, 1.0, 100.0)):
+        matrix = jax.random.normal(KEY, (6, 3)) * jnp.asarray(scale)
+        q = orthonormal(matrix)
+        np.testing.assert_allclose(q.T @ q, np.eye(3), atol=1e-10)
+        left, _, right = np.linalg.svd(matrix, full_matrices=False)
+        np.testing.assert_allclose(q, left @ right, atol=1e-8)  # the nearest one
 
 
 def test_a_sylvester_flow_says_that_it_has_no_inverse():
