@@ -12,6 +12,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from ffjord.report.style import INK, MUTED, add_panel, new_figure
 
 _WIDTH, _HEIGHT, _LEFT, _GAP, _EDGE, _FOOT, _HEAD, _TOP = 3.4, 2.6, 0.8, 0.85, 0.25, 0.62, 0.95, 0.35
+_SIGNS = {"--": "– –", ":": "···"}
 _NAME, _LETTER = 0.22, 0.082
 """Height of a line of names, and about the width of a letter, in inches."""
 
@@ -62,7 +63,7 @@ def draw_plots(plots: Sequence[Plot], *, columns: int = 3) -> Figure:
         _draw(add_panel(page, (left, bottom, _WIDTH, _HEIGHT), title=plot.title), plot)
     for i, row in enumerate(names):
         for left, name, colour, style in row:
-            _write(page, left, 0.1 + _NAME * i, f"{'– –' if style != '-' else '●'} {name}", colour)
+            _write(page, left, 0.1 + _NAME * i, f"{_SIGNS.get(style, '●')} {name}", colour)
     return page
 
 

@@ -41,7 +41,7 @@ def study(out: Path, runs: Path, *, steps: Sequence[int], quick: bool, tell: Cal
     return [out / name for name in ("README.md", "adjoint-memory.png", "adjoint-memory.csv")]
 
 
-def measure(model: str, gradient: Gradient, count: int) -> dict[str, float]:
+def measure(model: str, gradient: Gradient, count: int) -> dict[str, Any]:
     """Bytes and seconds (the best of several) of a step with `count` steps of rk4, and its evaluations."""
     import jax
 
@@ -158,5 +158,5 @@ def _line(rows: list[dict[str, Any]], model: str, steps: int) -> dict[str, str]:
     return {"model": model, "steps": str(steps), "NFE": str(next(iter(of.values()))["nfe"])} | cells
 
 
-def _told(found: dict[str, float]) -> str:
+def _told(found: dict[str, Any]) -> str:
     return f"{found['bytes'] / 1e6:.2f} MB, {1e3 * found['seconds']:.1f} ms"

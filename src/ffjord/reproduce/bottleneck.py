@@ -19,7 +19,7 @@ CELLS: tuple[tuple[str, NoiseKind], ...] = tuple((trace, noise) for noise in NOI
 
 _COMMON = {
     "model.dynamics": "encoder-decoder",
-    "model.hidden": (32, 32, 32, 5),
+    "model.hidden": (16, 16, 16, 5),
     "model.scales": 1,
     "model.flows": 1,
     "solve.rtol": 1e-3,
@@ -34,13 +34,13 @@ _COMMON = {
 }
 _DIGITS = {
     "solve.test_divergence": "exact",
-    "train.batch_size": 128,
+    "train.batch_size": 64,
     "train.steps": 2000,
     "train.steps_per_call": 10,
 }
 _MNIST = {
     "data.num_validation": 128,
-    "train.batch_size": 64,
+    "train.batch_size": 32,
     "train.steps": 1000,
     "train.steps_per_call": 5,
 }

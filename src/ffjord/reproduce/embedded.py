@@ -58,7 +58,7 @@ def entropy(name: str, dim: int) -> float:
     return PLANAR[name].entropy + (dim - 2) * _NOISE
 
 
-def train_embedded(name: str, dim: int, steps: int, show: Callable[[dict[str, Any]], None]) -> list[dict[str, float]]:
+def train_embedded(name: str, dim: int, steps: int, show: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
     """Trains a flow, and tells at every validation the evaluations that scoring its points took.
 
     `excess` is the negative log-likelihood less the entropy: in expectation, how far the flow is from the data.
@@ -81,7 +81,7 @@ def train_embedded(name: str, dim: int, steps: int, show: Callable[[dict[str, An
     )
     points = source.validation()
 
-    def validate(flow: Any) -> dict[str, float]:
+    def validate(flow: Any) -> dict[str, Any]:
         scores = score(flow, points)
         return {"loss": -float(np.mean(scores.log_prob, dtype=np.float64)), "nfe": scores.nfe}
 

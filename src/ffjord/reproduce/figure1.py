@@ -53,7 +53,7 @@ def study(out: Path, runs: Path, *, quick: bool, seed: int, tell: Callable[[str]
     return [out / name for name in ("README.md", "figure1.png", "density.csv", "paths.csv")]
 
 
-def distances(flow: Any) -> dict[str, float]:
+def distances(flow: Any) -> dict[str, Any]:
     """How far the learned density p is from the data's q: ½∫|p - q| and ∫ q log(q/p), and how many modes p has."""
     import numpy as np
 
@@ -72,7 +72,7 @@ def distances(flow: Any) -> dict[str, float]:
     }
 
 
-def _density_rows(found: Any) -> list[dict[str, float]]:
+def _density_rows(found: Any) -> list[dict[str, Any]]:
     times, x, density = found.times[_SHOWN], found.x[_SHOWN], found.density[_SHOWN, _SHOWN]
     return [
         {"t": float(t), "x": float(place), "density": float(density[i, j])}
@@ -81,7 +81,7 @@ def _density_rows(found: Any) -> list[dict[str, float]]:
     ]
 
 
-def _path_rows(found: Any) -> list[dict[str, float]]:
+def _path_rows(found: Any) -> list[dict[str, Any]]:
     return [
         {"path": number, "t": float(t), "x": float(place)}
         for number, path in enumerate(found.paths.T)
@@ -89,14 +89,14 @@ def _path_rows(found: Any) -> list[dict[str, float]]:
     ]
 
 
-def _page(scores: dict[str, Any], found: dict[str, float], *, quick: bool, seed: int) -> Page:
+def _page(scores: dict[str, Any], found: dict[str, Any], *, quick: bool, seed: int) -> Page:
     return Page(
         "figure1",
         "Figure 1: a flow on the line",
         finding=f"the flow turns N(0, 1) into a density of {found['modes']} modes that differs from the data's by "
         f"{found['total_variation']:.4f} of the mass (total variation) and {found['divergence']:.5f} nats (relative "
         f"entropy). Test negative log-likelihood {scores['test_nll']:.4f} ± {scores['test_nll_stderr']:.4f} nats with "
-        f"{scores['nfe']:.0f} evaluations; the data's entropy is 1.928.",
+        f"{scores['nfe']:.0f} evaluations; the data's entropy is 1.9290.",
         paper="Figure 1: FFJORD transforms a simple base distribution at t0 into the target distribution at t1 by "
         "integrating over learned continuous dynamics. No number is told.",
         figures={"figure1.png": "base, density over time, and data"},

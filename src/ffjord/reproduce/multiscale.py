@@ -13,7 +13,7 @@ from ffjord.runs import Run
 
 MODELS = {"multi": ("multi-scale", "image/digits"), "single": ("single-scale", "image/digits-single")}
 _ADJOINT = {"solve.gradient": "adjoint", "train.steps_per_call": 5}
-_QUICK = {"train.steps": 150, "train.validate_every": 15}
+_QUICK = {"train.steps": 200, "train.validate_every": 20, "train.batch_size": 64}
 
 
 def settings(model: str, *, quick: bool, seed: int = 0) -> Experiment:
@@ -46,7 +46,7 @@ def study(
     return [out / name for name in ("README.md", "multiscale.png", "multiscale.csv")]
 
 
-def curve(run: Run) -> list[dict[str, float]]:
+def curve(run: Run) -> list[dict[str, Any]]:
     """For every validation: its bits a dimension, and the evaluations of a training step, meaned since the last.
 
     `nfe` is that of the forward solves, of all flows together; `backward` that of the adjoint's, or 0 where the
@@ -67,12 +67,12 @@ def curve(run: Run) -> list[dict[str, float]]:
     return rows
 
 
-def best(rows: list[dict[str, float]]) -> dict[str, float]:
+def best(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The validation with the fewest bits."""
     return min(rows, key=lambda row: row["bits_per_dim"])
 
 
-def draw(curves: dict[str, list[dict[str, float]]]) -> Any:
+def draw(curves: dict[str, list[dict[str, Any]]]) -> Any:
     """Loss against evaluations, and both in the course of training."""
     from ffjord.report.lines import Line, Plot, draw_plots
     from ffjord.report.style import DATA, MODEL
@@ -98,9 +98,7 @@ def draw(curves: dict[str, list[dict[str, float]]]) -> Any:
     )
 
 
-def _page(
-    runs: dict[str, Run], curves: dict[str, list[dict[str, float]]], *, quick: bool, words: str, seed: int
-) -> Page:
+def _page(runs: dict[str, Run], curves: dict[str, list[dict[str, Any]]], *, quick: bool, words: str, seed: int) -> Page:
     from ffjord.parameters import count_parameters
 
     multi, single = (best(curves[model]) for model in MODELS)

@@ -11,13 +11,13 @@ from ffjord.reproduce.pages import Page, table, write_csv
 
 DIMENSIONS, FEW_DIMENSIONS = tuple(2**k for k in range(1, 10)), (2, 8, 32, 128, 512)
 
-Train = Callable[[int, int, Callable[[dict[str, Any]], None]], list[dict[str, float]]]
+Train = Callable[[int, int, Callable[[dict[str, Any]], None]], list[dict[str, Any]]]
 """(dimension, steps, show) -> validations in the course of a training, rows with `step`, `nfe` and `excess`."""
 
 SERIES: dict[str, Train] = {name: partial(train_embedded, name) for name in PLANAR}
 """What is trained at every dimension. Another kind of model is another line."""
 
-Curves = dict[tuple[str, int], list[dict[str, float]]]
+Curves = dict[tuple[str, int], list[dict[str, Any]]]
 """(series, dimension) -> what its training has found."""
 
 
@@ -34,7 +34,7 @@ def study(
     """Trains every series at every dimension, and draws evaluations against dimension and through training."""
     from ffjord.cli.progress import TrainingDisplay
 
-    def find(name: str, dim: int) -> list[dict[str, float]]:
+    def find(name: str, dim: int) -> list[dict[str, Any]]:
         with TrainingDisplay(steps, every_seconds=30.0) as display:
             return SERIES[name](dim, steps, display)
 
@@ -55,7 +55,7 @@ def _names(curves: Curves) -> list[str]:
     return list(dict.fromkeys(name for name, _ in curves))
 
 
-def ends(curves: Curves, name: str) -> dict[int, dict[str, float]]:
+def ends(curves: Curves, name: str) -> dict[int, dict[str, Any]]:
     """What a series had at the end of training, by dimension."""
     return dict(sorted((dim, curve[-1]) for (own, dim), curve in curves.items() if own == name))
 
@@ -114,7 +114,7 @@ def _page(curves: Curves, steps: int, *, quick: bool) -> Page:
     )
 
 
-def _told(name: str, found: dict[int, dict[str, float]]) -> str:
+def _told(name: str, found: dict[int, dict[str, Any]]) -> str:
     values = [point["nfe"] for point in found.values()]
     span = f"from D = {min(found)} to {max(found)} (between {min(values):.0f} and {max(values):.0f})"
     return f"{name} goes from {values[0]:.0f} to {values[-1]:.0f} evaluations {span}"

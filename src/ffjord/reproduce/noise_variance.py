@@ -48,7 +48,7 @@ def study(
     return [out / name for name in ("README.md", "noise-variance.png", "noise-variance.csv", "by-points.csv")]
 
 
-def measure(run: Run, noise: NoiseKind, probes: int, amount: Amount) -> dict[str, float]:
+def measure(run: Run, noise: NoiseKind, probes: int, amount: Amount) -> dict[str, Any]:
     """Variances over the noise, of which each point has its own, from repeated scores of the same points.
 
     `of_one` is that of one point's log p, v = mean_i v_i; `of_mean` that of the mean over all n points, v/n; and

@@ -46,7 +46,7 @@ def _draw(run: Run, temperature: float) -> Any:
     return figure_of_samples(run.flow(), data, **choice, title=run.experiment.summary)
 
 
-def compare(run: Run, n: int, temperature: float) -> dict[str, float]:
+def compare(run: Run, n: int, temperature: float) -> dict[str, Any]:
     """Samples against test images, both in grey levels as parts of white: means, deviations, and nearest neighbours.
 
     `nearest` is the mean distance (root mean square of pixels) to the nearest of the first training images, of samples
@@ -60,7 +60,7 @@ def compare(run: Run, n: int, temperature: float) -> dict[str, float]:
     flow, source = run.flow().tempered(temperature), run.source()
     samples = np.concatenate([*sample_blocks(flow, n, key=jax.random.key(0))])
     test, train = np.asarray(source.test(n)), _training(source)
-    found: dict[str, float] = {"n": n}
+    found: dict[str, Any] = {"n": n}
     for name, x in (("samples", samples), ("data", test)):
         found |= {f"mean_{name}": float(x.mean()), f"deviation_{name}": float(x.std())}
         found[f"nearest_{name}"] = nearest(x, train)

@@ -149,10 +149,10 @@ def _finding(rows: list[dict[str, Any]]) -> tuple[str, str]:
     for data in dict.fromkeys(row["data"] for row in rows):
         known = sorted((row["test_nll"], row["model"]) for row in rows if row["data"] == data and "failed" not in row)
         if known:
-            ours = next((f"; ffjord {nll:.2f}" for nll, model in known[1:] if model == "ffjord"), "")
+            ours = "".join(f", {model} {nll:.2f}" for nll, model in known[1:] if model.startswith("ffjord"))
             told.append(f"{data}: {known[0][1]} is the best, {known[0][0]:.2f} nats{ours}")
     paper = "Table 2: FFJORD performs best of the reversible models by a wide margin, and is outperformed by recent "
-    return "; ".join(told) + ".", paper + "autoregressive ones; all were trained to the end."
+    return "; ".join(told) + ".", paper + "autoregressive ones."
 
 
 def _table(data: str, rows: list[dict[str, Any]]) -> list[str]:

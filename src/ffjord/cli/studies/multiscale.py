@@ -17,7 +17,7 @@ _EXAMPLES = """\
 @dataclass(frozen=True)
 class Arguments:
     """Trains a multi-scale and a single-scale flow with about as many parameters on the 8 × 8 digits, and draws loss
-    against evaluations; or draws trainings that are there. A sketch has 150 steps each. Stopped and started again, it
+    against evaluations; or draws trainings that are there. A sketch has 200 steps each. Stopped and started again, it
     goes on where it was."""
 
     place: Places = field(default_factory=Places)
