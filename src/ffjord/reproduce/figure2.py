@@ -111,11 +111,11 @@ def _finding(rows: list[dict[str, Any]]) -> tuple[str, str]:
         nll[data, "glow"] - nll[data, "ffjord"] for data, model in nll if model == "glow" and (data, "ffjord") in nll
     ]
     better, mean = sum(gain > 0 for gain in gains), sum(gains) / max(1, len(gains))
-    here = f"FFJORD's test loss is below Glow's on {better} of {len(gains)} toys, and {mean:.3f} nats lower in the mean of all."
-    paper = (
-        "Figure 2: Glow has trouble with areas of low probability between modes; FFJORD models disconnected modes and "
+    here = (
+        f"FFJORD's test loss is below Glow's on {better} of {len(gains)} toys, by {mean:.3f} nats in the mean of all."
     )
-    return here, paper + "discontinuous densities, with roughly 70 to 100 evaluations."
+    paper = "Figure 2: Glow has trouble with areas of low probability between modes; FFJORD models disconnected "
+    return here, paper + "modes and discontinuous densities, with roughly 70 to 100 evaluations."
 
 
 def _cells(glow: dict[str, Any], ffjord: dict[str, Any]) -> list[str]:
