@@ -2,7 +2,6 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from ffjord.bijections import CNF, Chain, Numerics, Standardize
-from ffjord.data.source import FreshSamples
 from ffjord.data.toys import mixture_1d, mixture_1d_density
 from ffjord.divergence import Bottleneck, ClosedForm, Exact, Hutchinson
 from ffjord.dynamics import MLP, EncoderDecoder
@@ -67,10 +65,9 @@ def test_the_distance_of_a_normal_density_from_the_mixture_is_the_known_one():
 # The tolerance.
 
 
-@pytest.mark.parametrize(("double", "steps", "error"), [(True, "batch", 1e-12), (False, "batch", 1e-6)])
-def test_a_flow_that_does_not_move_has_the_mass_of_its_base(double, steps, error):
-    found = tolerance.mass(on_a_line(0.0), 1e-3, 2000, double, steps)
-    assert found["mass"] == pytest.approx(1, abs=error)
+def test_a_flow_that_does_not_move_has_the_mass_of_its_base():
+    found = tolerance.mass(on_a_line(0.0), 1e-3, 4096, True, "batch")
+    assert found["mass"] == pytest.approx(1, abs=1e-12)
     assert found["error"] == abs(1 - found["mass"])
 
 
@@ -166,6 +163,7 @@ def test_an_embedded_density_has_the_covariance_and_entropy_of_the_plane(dim):
     assert entropy("stretched Gaussian", dim) == pytest.approx(gaussian, abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_training_in_some_dimension_tells_evaluations_and_what_is_left():
     shown = []
     rows = train_embedded("N(0, I)", 3, 4, shown.append)
@@ -205,23 +203,21 @@ def test_the_curve_of_a_training_has_the_mean_evaluations_of_its_steps(tmp_path)
 MATRIX = np.array([[1.0, 2.0, -0.5], [0.3, -2.0, 1.5], [0.7, 0.1, 0.5]]) / 2
 
 
-def linear_run(n: int):
-    """A stand-in for a run: x = exp(A) z by one step of Euler's method, whose trace is the same everywhere."""
+def linear_flow() -> Flow:
+    """x = exp(A) z by one step of Euler's method: the trace is the same everywhere."""
     mlp = MLP(3, (), layer="ignore", key=KEY)
     mlp = jax.tree.map(lambda leaf: jnp.asarray(MATRIX, jnp.float32) if leaf.ndim == 2 else leaf, mlp)
     cnf = CNF(mlp, testing=Numerics(Exact(), Solver("euler", num_steps=1)))
-    flow = Flow(StandardNormal((3,)), Chain([cnf, Standardize(jnp.zeros(3), jnp.ones(3))]))
-    source = FreshSamples(lambda k, rng: rng.normal(size=(k, 3)), batch_size=4, seed=0, num_validation=n)
-    return SimpleNamespace(flow=lambda: flow, source=lambda: source)
+    return Flow(StandardNormal((3,)), Chain([cnf, Standardize(jnp.zeros(3), jnp.ones(3))]))
 
 
 @pytest.mark.parametrize("probes", [1, 4])
 def test_the_variance_of_a_log_likelihood_is_that_of_theory(probes):
-    amount = noise_variance.Amount(400, 8)
+    x = np.random.default_rng(0).normal(size=(400, 3))
     b = (MATRIX + MATRIX.T) / 2
     known = {"gaussian": 2 * np.sum(b**2), "rademacher": 2 * (np.sum(b**2) - np.sum(np.diag(b) ** 2))}
     for noise, variance in known.items():
-        found = noise_variance.measure(linear_run(1000), noise, probes, amount)
+        found = noise_variance.measure(linear_flow(), x, noise, probes, 8)
         assert found["of_one"] == pytest.approx(variance / probes, rel=0.15)
         assert found["of_mean"] == found["of_one"] / 400
         assert found["of_mean"] / 5 < found["of_mean_directly"] < 5 * found["of_mean"]
@@ -242,16 +238,17 @@ def small_flow(gradient: str, count: int) -> Flow:
     return Flow(StandardNormal((2,)), CNF(MLP(2, (16,), key=KEY), training=Numerics(Exact(), solver)))
 
 
-def test_the_adjoint_needs_no_more_memory_for_more_steps_and_the_direct_gradient_does():
+@pytest.mark.slow
+def test_the_adjoint_needs_no_more_memory_for_more_steps_and_the_direct_gradient_needs_much():
     x = jax.random.normal(KEY, (256, 2))
     memory, gradients = {}, {}
-    for gradient in ("adjoint", "direct"):
-        for count in (4, 32):
-            step, memory[gradient, count] = adjoint_memory.compiled_step(small_flow(gradient, count), x, KEY)
+    for gradient, count in (("adjoint", 4), ("adjoint", 32), ("checkpointed", 32), ("direct", 32)):
+        step, memory[gradient, count] = adjoint_memory.compiled_step(small_flow(gradient, count), x, KEY)
         gradients[gradient] = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(step()[1].bijection.dynamics)])
-    assert memory["adjoint", 32] <= 1.1 * memory["adjoint", 4]
-    assert memory["direct", 32] > 2 * memory["direct", 4]
+    assert memory["adjoint", 32] == memory["adjoint", 4]
+    assert memory["adjoint", 32] < memory["checkpointed", 32] < memory["direct", 32] / 5
     np.testing.assert_allclose(gradients["adjoint"], gradients["direct"], atol=1e-4)
+    np.testing.assert_allclose(gradients["checkpointed"], gradients["direct"], atol=1e-5)
 
 
 def test_the_study_of_memory_counts_four_evaluations_a_step(monkeypatch):

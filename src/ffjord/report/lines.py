@@ -28,7 +28,7 @@ class Line(NamedTuple):
     plain: bool = False
 
     @classmethod
-    def through(cls, name: str, points: Iterable[tuple[float, float]], colour: str = INK) -> "Line":
+    def through(cls, name: str, points: Iterable[tuple[float | int, float | int]], colour: str = INK) -> "Line":
         """The line through points (x, y)."""
         x, y = zip(*points, strict=True)
         return cls(name, x, y, colour)

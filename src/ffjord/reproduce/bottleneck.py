@@ -60,7 +60,7 @@ def study(
     out: Path, runs: Path, *, quick: bool, seeds: int, data_dir: str | None, tell: Callable[[str], None]
 ) -> list[Path]:
     """Trains with each trace and each noise, and draws the losses; then the variances at the same weights."""
-    from ffjord.reproduce.cells import kept_result
+    from ffjord.reproduce.cells import trained
     from ffjord.reproduce.trace_variance import variances
 
     folder, rows = runs / ("digits" if data_dir is None else "mnist"), []
@@ -69,10 +69,7 @@ def study(
         for trace, noise in CELLS:
             tell(f"{folder.name}, {trace}, {noise} noise, seed {seed}")
             experiment = settings(trace, noise, quick=quick, seed=seed, data_dir=data_dir)
-            found = kept_result(place(trace, noise, seed), experiment, lambda run: {})
-            if "failed" in found:
-                tell(f"failed: {found['failed']}")
-            rows += curve(Run.open(place(trace, noise, seed)))
+            rows += curve(trained(place(trace, noise, seed), experiment)[0])
     run = Run.open(place("hutchinson", "gaussian", 0))
     tell("variances at the same weights")
     kept = Kept(folder, weights=fingerprint(run), quick=quick)

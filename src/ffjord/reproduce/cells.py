@@ -62,6 +62,16 @@ def kept_result(path: Path, experiment: Experiment, score: Callable[[Run], dict[
     return found | timing(run)
 
 
+def trained(
+    path: Path, experiment: Experiment, score: Callable[[Run], dict[str, Any]] = lambda run: {}
+) -> tuple[Run, dict[str, Any]]:
+    """The run of an experiment, trained if it is not there, and its scores; a `TrainingError` if training failed."""
+    found = kept_result(path, experiment, score)
+    if "failed" in found:
+        raise TrainingError(f"{found['failed']} Remove {path} to try again.")
+    return Run.open(path), found
+
+
 def _opened(path: Path, experiment: Experiment) -> Run:
     """The run directory, new or with these very settings."""
     run = Run.open(path) if (path / "config.json").exists() else Run.create(path, experiment)

@@ -25,10 +25,9 @@ def settings(*, quick: bool, seed: int) -> Experiment:
 def trained(runs: Path, *, quick: bool, seed: int) -> tuple[Run, dict[str, Any]]:
     """The model, trained if it is not there, and its scores."""
     from ffjord.cli.evaluate import evaluate
-    from ffjord.reproduce.cells import kept_result
+    from ffjord.reproduce import cells
 
-    scores = kept_result(runs / "flow", settings(quick=quick, seed=seed), evaluate)
-    return Run.open(runs / "flow"), scores
+    return cells.trained(runs / "flow", settings(quick=quick, seed=seed), evaluate)
 
 
 def study(out: Path, runs: Path, *, quick: bool, seed: int, tell: Callable[[str], None]) -> list[Path]:

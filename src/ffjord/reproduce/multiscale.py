@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from ffjord.errors import InputError
 from ffjord.experiments import Experiment, find
 from ffjord.reproduce.pages import Page, table, write_csv
 from ffjord.reproduce.recipes import changed
@@ -24,16 +25,18 @@ def settings(model: str, *, quick: bool, seed: int = 0) -> Experiment:
 
 def trained(runs: Path, model: str, *, quick: bool, seed: int = 0) -> Run:
     """The run of a model, trained if it is not there."""
-    from ffjord.reproduce.cells import kept_result
+    from ffjord.reproduce import cells
 
-    kept_result(runs / model, settings(model, quick=quick, seed=seed), lambda run: {})
-    return Run.open(runs / model)
+    return cells.trained(runs / model, settings(model, quick=quick, seed=seed))[0]
 
 
 def study(
     out: Path, runs: Path, given: Mapping[str, Run], *, quick: bool, seed: int, tell: Callable[[str], None]
 ) -> list[Path]:
     """Trains both models, but for those given, and draws what their trainings have recorded."""
+    for model, run in given.items():
+        if not curve(run):
+            raise InputError(f"--{model} {run.path} has recorded no validation with evaluations; train it for longer.")
     found = {}
     for model, (name, _) in MODELS.items():
         tell(f"{name}: {'as it was trained before' if model in given else 'training'}")

@@ -30,14 +30,17 @@ def study(
     out: Path, runs: Path, given: Mapping[str, Run], *, amount: Amount, quick: bool, tell: Callable[[str], None]
 ) -> list[Path]:
     """For every run, noise and number of probes: the variance of log p of validation points over the noise."""
+    from ffjord.data.source import Held
+
     rows = []
     for name, run in given.items():
         settings = {"run": str(run.path), "weights": fingerprint(run), "amount": amount}
         kept = Kept(runs / name.replace("/", "-"), **settings)
+        flow, x = run.flow(), Held.of(run.source().validation()).x[: amount.points]
         for noise in NOISES:
             for probes in PROBES:
                 tell(f"{name}, {noise} noise, {probes} probe{'s' if probes > 1 else ''}")
-                found = kept(f"{noise}, {probes}", partial(measure, run, noise, probes, amount))
+                found = kept(f"{noise}, {probes}", partial(measure, flow, x, noise, probes, amount.repeats))
                 rows.append({"run": name, "noise": noise, "probes": probes, **found})
     by_points = [point for row in rows for point in against_points(row)]
     out.mkdir(parents=True, exist_ok=True)
@@ -48,8 +51,8 @@ def study(
     return [out / name for name in ("README.md", "noise-variance.png", "noise-variance.csv", "by-points.csv")]
 
 
-def measure(run: Run, noise: NoiseKind, probes: int, amount: Amount) -> dict[str, Any]:
-    """Variances over the noise, of which each point has its own, from repeated scores of the same points.
+def measure(flow: Any, x: Any, noise: NoiseKind, probes: int, repeats: int) -> dict[str, Any]:
+    """Variances over the noise, of which each point has its own, from repeated scores of the same n points.
 
     `of_one` is that of one point's log p, v = mean_i v_i; `of_mean` that of the mean over all n points, v/n; and
     `of_mean_directly` what the repeats' means show, a check with `repeats` - 1 degrees of freedom. All in nats².
@@ -57,14 +60,12 @@ def measure(run: Run, noise: NoiseKind, probes: int, amount: Amount) -> dict[str
     import jax
     import numpy as np
 
-    from ffjord.data.source import Held
     from ffjord.divergence import Hutchinson
     from ffjord.report.subject import with_divergence
     from ffjord.report.variance import log_prob_draws
 
-    x = np.asarray(Held.of(run.source().validation()).x)[: amount.points]
-    flow = with_divergence(run.flow(), lambda cnf: Hutchinson(noise, probes))
-    draws = log_prob_draws(flow, x, repeats=amount.repeats, key=jax.random.key(0))
+    flow = with_divergence(flow, lambda cnf: Hutchinson(noise, probes))
+    draws = log_prob_draws(flow, x, repeats=repeats, key=jax.random.key(0))
     of_one = float(draws.var(axis=0, ddof=1).mean())
     directly = float(draws.mean(axis=1).var(ddof=1))
     size = {"points": len(x), "dimensions": int(np.prod(x.shape[1:]))}

@@ -43,6 +43,8 @@ def main(argv: Sequence[str]) -> int:
 def _recorded(name: str, path: Path) -> Run:
     """A run over images whose training has recorded what it did."""
     run = image_run(name, path)
+    if run.experiment.train.objective != "likelihood":
+        raise InputError(f"{name} {path} was trained by flow matching, which solves nothing; train on the likelihood.")
     if not run.metrics.is_file():
         raise InputError(f"{name} {path} has no metrics.jsonl, in which a training records its losses.")
     return run

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from ffjord.cli.common import parse
 from ffjord.cli.studies import Places, check_at_least, given_runs, make, tell
+from ffjord.errors import InputError
 from ffjord.reproduce.noise_variance import SKETCH, WHOLE
+from ffjord.runs import Run
 
 _EXAMPLES = """\
   ffjord reproduce noise-variance --quick
@@ -35,6 +37,11 @@ def main(argv: Sequence[str]) -> int:
     usual = SKETCH if given.place.quick else WHOLE
     points = check_at_least("--points", usual.points if given.points is None else given.points, 2)
     repeats = check_at_least("--repeats", usual.repeats if given.repeats is None else given.repeats, 2)
+    for run in map(Run.open, given.run):
+        if run.experiment.model.kind != "ffjord" or run.experiment.file.condition_on:
+            raise InputError(
+                f"--run {run.path} must be of a continuous flow without conditions, whose trace is estimated."
+            )
     find = given_runs("--run", given.run, given.data_dir, quick=given.place.quick, images=False)
     from ffjord.reproduce.noise_variance import Amount, study
 
