@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ffjord.cli.common import parse
-from ffjord.cli.studies import check_words, places
+from ffjord.cli.studies import Places, check_words, make, tell
 from ffjord.errors import InputError
 from ffjord.reproduce.table3 import DATA, DEFAULT_MODELS, MODELS, Budget
 
@@ -21,7 +21,8 @@ _QUICK = Budget(minutes=0.3, warmup=1.0, limit=200)
 @dataclass(frozen=True)
 class Arguments:
     """Trains variational autoencoders with every posterior until validation stalls, which takes hours each, and prints
-    their test ELBO beside the paper's. Stopped and started again, it goes on where it was."""
+    their test ELBO beside the paper's. A sketch has one run of a third of a minute each and 200 test images. Stopped
+    and started again, it goes on where it was."""
 
     data: tuple[str, ...] = ("digits",)
     """Images: mnist, omniglot, frey, caltech (see `ffjord data`), or scikit-learn's digits, which need no files."""
@@ -39,14 +40,9 @@ class Arguments:
     """Draws of the latent point of every test image."""
     importance: int | None = None
     """Also the likelihood, by so many samples an image."""
-    quick: bool = False
-    """A sketch: one run of a third of a minute each, 200 test images."""
     data_dir: Path | None = None
     """Directory of the data's files; $FFJORD_DATA and the cache are searched too."""
-    out: Path | None = None
-    """Where the table goes; results/table3, or runs/table3-quick/figures with --quick, if not given."""
-    runs: Path | None = None
-    """Where the trained models go; runs/table3 if not given, with -quick at the end for a sketch."""
+    place: Places = field(default_factory=Places)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,7 +50,6 @@ def main(argv: Sequence[str]) -> int:
     check_words("--data", given.data, DATA)
     check_words("--posterior", given.posterior, MODELS)
     budget = _budget(given)
-    from ffjord import compilation
     from ffjord.data.images import load_images
     from ffjord.experiments.vae import images_of
     from ffjord.reproduce.table3 import study
@@ -62,13 +57,10 @@ def main(argv: Sequence[str]) -> int:
     data_dir = None if given.data_dir is None else str(given.data_dir)
     for name in given.data:
         load_images(images_of(name), data_dir)  # says what is missing before any work is done
-    compilation.enable_cache()
-    out, runs = places("table3", given.quick, given.out, given.runs)
-    what = {"data": given.data, "posteriors": given.posterior, "data_dir": data_dir}
-    seeds = 1 if given.quick else given.seeds
-    for file in study(out, runs, **what, seeds=seeds, budget=budget, tell=lambda text: print(text, flush=True)):
-        print(file)
-    return 0
+    quick = given.place.quick
+    what = {"data": given.data, "posteriors": given.posterior, "data_dir": data_dir, "budget": budget, "quick": quick}
+    seeds = 1 if quick else given.seeds
+    return make("table3", given.place, lambda out, runs: study(out, runs, **what, seeds=seeds, tell=tell))
 
 
 def _budget(given: Arguments) -> Budget:
@@ -80,6 +72,6 @@ def _budget(given: Arguments) -> Budget:
         raise InputError(f"--minutes must be a positive number; got {given.minutes}.")
     if given.warmup is not None and not 0 <= given.warmup < math.inf:
         raise InputError(f"--warmup must be a number of epochs; got {given.warmup}.")
-    if given.quick:
+    if given.place.quick:
         return replace(_QUICK, importance=given.importance, draws=given.draws)
     return Budget(given.minutes, given.warmup, given.limit, given.draws, given.importance)
