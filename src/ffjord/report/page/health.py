@@ -1,0 +1,61 @@
+"""What the solver did in training, and what went wrong."""
+
+from ffjord.report.page.curves import Series, chart
+from ffjord.report.page.facts import Facts
+from ffjord.report.page.markup import facts as fact_list
+from ffjord.report.page.markup import section, table
+from ffjord.report.page.numbers import count, minus, number, tolerance
+
+_MOST_EVENTS = 50
+
+
+def health(facts: Facts) -> str:
+    """The section on the solver; empty where there are no metrics to tell of it."""
+    if not facts.history:
+        return ""
+    curve = facts.history.bins.curve
+    steps = [Series("accepted", "data", curve("accepted")), Series("rejected", "bad", curve("rejected"))]
+    drawn = chart("steps of a training solve", steps)
+    body = f'<div class="two">\n{fact_list(_rows(facts))}{drawn}</div>\n{_events(facts)}'
+    return section("health", "Solver", body, attributes=' data-axis="step"')
+
+
+def _rows(facts: Facts) -> list[tuple[str, str]]:
+    history, solve = facts.history, facts.run.experiment.solve
+    accepted, rejected = (history.bins.curve(name) for name in ("accepted", "rejected"))
+    rows = [("how training ended", facts.status[1])]
+    if accepted and rejected:
+        share = sum(rejected.mean) / max(sum(accepted.mean) + sum(rejected.mean), 1e-9)
+        rows.append(("steps rejected in training", number(share, f"{share:.1%}")))
+        rows.append(
+            ("method in training", f"{solve.method}, rtol {tolerance(solve.rtol)}, atol {tolerance(solve.atol)}")
+        )
+    else:
+        rows.append(("solves in training", "none: flow matching needs none"))
+    rows += [
+        ("optimiser steps that failed", count(history.unsound)),
+        ("why", _outcomes(facts)) if facts.history.unsound else ("validations that failed", count(history.unsolved)),
+        ("rollbacks", count(sum(row["event"] == "rollback" for row in history.events))),
+    ]
+    return rows
+
+
+def _outcomes(facts: Facts) -> str:
+    """What solves said that did not end well; a loss or a gradient can fail without them."""
+    from ffjord.solve import MESSAGES, OK
+
+    failed = {outcome: n for outcome, n in facts.history.outcomes.items() if outcome != OK}
+    said = [f"{count(n)} × {MESSAGES.get(outcome, 'unknown')}" for outcome, n in sorted(failed.items())]
+    rest = facts.history.unsound - sum(failed.values())
+    return "<br>".join([*said, *([f"{count(rest)} × the loss or its gradient was not finite"] if rest > 0 else [])])
+
+
+def _events(facts: Facts) -> str:
+    from html import escape
+
+    events = facts.history.events[-_MOST_EVENTS:]
+    if not events:
+        return ""
+    said = lambda row: ", ".join(f"{k} {v}" for k, v in row.items() if k not in ("step", "event", "seconds"))
+    rows = [[count(row["step"]), escape(row["event"]), escape(minus(said(row)))] for row in events]
+    return table(["step", "event", "about it"], rows, kind="events", numbers=[0])
