@@ -269,7 +269,7 @@ def test_a_table_of_one_column_is_shown_in_its_own_units(tmp_path):
     assert "Across: price." in html
 
 
-def test_a_table_is_shown_two_columns_at_a_time_given_its_conditions(tmp_path):
+def test_a_table_is_shown_two_columns_at_a_time_given_its_conditions(tmp_path, unchecked):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 4)) + np.array([0, 10, 100, 1000])
     np.savetxt(tmp_path / "table.csv", rows, header="a,b,c,hour", comments="", delimiter=",")
@@ -481,6 +481,7 @@ def test_the_page_follows_a_training_now_and_then(tmp_path, monkeypatch):
             live(rows[0])
             html = run.page.read_text()
             assert f"in training: step {1 if step < 3 else 3} of" in html
+        assert live.history.step == 3  # lines are read once
         assert 'http-equiv="refresh"' in html
         assert "drawn when its training has ended" in html
 

@@ -77,7 +77,7 @@ def test_nothing_goes_wrong_and_nothing_is_fetched(tab):
 
 def test_the_numbers_are_there_to_read(tab):
     read = "[...document.querySelectorAll('#run-1 .tiles dd')].map(dd => dd.textContent)"
-    assert tab.evaluate(read)[0] == "2.3333 ± 0.0032"
+    assert tab.evaluate(read)[0] == "2.3333 ± 0.0032 nats"
     value = "Number(document.querySelector('#run-1 .tiles data').value)"
     assert tab.evaluate(value) == 2.3333475703048707
 

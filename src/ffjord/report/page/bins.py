@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 
 class Curve(NamedTuple):
@@ -74,6 +74,6 @@ class Bins:
                 place.add(name, *sums)
 
 
-def finite(value: object) -> bool:
+def finite(value: object) -> TypeGuard[float | int]:
     """Whether a metric is a number that can be drawn."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

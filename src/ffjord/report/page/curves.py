@@ -79,7 +79,7 @@ def chart(title: str, series: Sequence[Series], marks: Sequence[dict[str, Any]] 
     if not drawn:
         return ""
     legend = "".join(f'<li style="--colour: var(--{one.colour})">{escape(one.name)}</li>' for one in drawn)
-    legend += '<li class="mark">rollback, or another event</li>' if marks else ""
+    legend += '<li class="mark">event</li>' if marks else ""
     values = {
         "kind": kind,
         "series": [_values(one) for one in drawn],

@@ -55,7 +55,8 @@ class Facts:
 
 def read_facts(run: Run, label: str, history: History | None = None, checks: dict[str, Any] | None = None) -> Facts:
     """Reads a run's files; `history`, if given, is read on, and `checks` stand in for those in the run."""
-    history = history or History(run.metrics, matching=matching_steps(run.experiment.train))
+    if history is None:
+        history = History(run.metrics, matching=matching_steps(run.experiment.train))
     warnings: list[str] = []
     commands = {run.results.name: "evaluate"} | ({VALUES: "check"} if checks is None else {})
     found = {name: _read(run.path / name, warnings) for name in (*commands, _VERSIONS)}

@@ -1,5 +1,7 @@
 """What the solver did in training, and what went wrong."""
 
+from html import escape
+
 from ffjord.report.page.curves import Series, chart
 from ffjord.report.page.facts import Facts
 from ffjord.report.page.markup import facts as fact_list
@@ -21,23 +23,26 @@ def health(facts: Facts) -> str:
 
 
 def _rows(facts: Facts) -> list[tuple[str, str]]:
-    history, solve = facts.history, facts.run.experiment.solve
-    accepted, rejected = (history.bins.curve(name) for name in ("accepted", "rejected"))
-    rows = [("how training ended", facts.status[1])]
-    if accepted and rejected:
-        share = sum(rejected.mean) / max(sum(accepted.mean) + sum(rejected.mean), 1e-9)
-        rows.append(("steps rejected in training", number(share, f"{share:.1%}")))
-        rows.append(
-            ("method in training", f"{solve.method}, rtol {tolerance(solve.rtol)}, atol {tolerance(solve.atol)}")
-        )
-    else:
-        rows.append(("solves in training", "none: flow matching needs none"))
-    rows += [
-        ("optimiser steps that failed", count(history.unsound)),
-        ("why", _outcomes(facts)) if facts.history.unsound else ("validations that failed", count(history.unsolved)),
-        ("rollbacks", count(sum(row["event"] == "rollback" for row in history.events))),
-    ]
+    history = facts.history
+    rows = [("how training ended", facts.status[1]), *_solves(facts)]
+    rows.append(("optimiser steps that failed", count(history.unsound)))
+    rows += [("why", _outcomes(facts))] if history.unsound else []
+    rows.append(("validations that failed", count(history.unsolved)))
+    rows.append(("rollbacks", count(sum(row["event"] == "rollback" for row in history.events))))
     return rows
+
+
+def _solves(facts: Facts) -> list[tuple[str, str]]:
+    """What the solves of training took."""
+    solve, curve = facts.run.experiment.solve, facts.history.bins.curve
+    accepted, rejected = (sum(found.mean) if (found := curve(name)) else 0.0 for name in ("accepted", "rejected"))
+    if not accepted:
+        return [("solves in training", "none")]
+    share = rejected / (accepted + rejected)
+    return [
+        ("steps rejected in training", number(share, f"{share:.1%}")),
+        ("method in training", f"{solve.method}, rtol {tolerance(solve.rtol)}, atol {tolerance(solve.atol)}"),
+    ]
 
 
 def _outcomes(facts: Facts) -> str:
@@ -51,8 +56,6 @@ def _outcomes(facts: Facts) -> str:
 
 
 def _events(facts: Facts) -> str:
-    from html import escape
-
     events = facts.history.events[-_MOST_EVENTS:]
     if not events:
         return ""

@@ -65,7 +65,7 @@ class History:
 
     def _validated(self, loss: float | int | None) -> None:
         self.validations += 1
-        if not finite(loss):
-            self.unsolved += 1
-        else:
+        if finite(loss):
             self.best = loss if self.best is None else min(self.best, loss)
+        else:
+            self.unsolved += 1

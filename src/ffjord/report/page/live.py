@@ -23,7 +23,7 @@ class LivePage:
 
     def __init__(self, run: Run, experiment: Experiment, *, warn: Callable[[str], None]):
         self.run, self._warn, self._due = run, warn, 0.0
-        self._history = History(run.metrics, matching=matching_steps(experiment.train))
+        self.history = History(run.metrics, matching=matching_steps(experiment.train))
 
     def __call__(self, row: dict[str, Any]) -> None:
         if time.monotonic() >= self._due:
@@ -33,7 +33,7 @@ class LivePage:
         """Brings the page up to date. A page that cannot be written must not end a training."""
         began = time.monotonic()
         try:
-            facts = read_facts(self.run, str(self.run.path), self._history)
+            facts = read_facts(self.run, str(self.run.path), self.history)
             write_page(self.run.page, page([Entry(facts, without_picture(_NOT_YET))]))
         except OSError as error:
             self._warn(f"{self.run.page} cannot be written ({error.strerror}); training goes on.")

@@ -29,8 +29,11 @@ def count(value: float | int) -> str:
 
 
 def tolerance(value: float | int) -> str:
-    """A power of ten in short: 1e-6."""
-    return f"{value:g}".replace("e-0", "e-")
+    """A small number in short: 1e-6."""
+    if value == 0 or abs(value) >= 1e-3:
+        return f"{value:g}"
+    digits, exponent = f"{value:e}".split("e")
+    return f"{float(digits):g}e{int(exponent)}"
 
 
 def minus(text: str) -> str:

@@ -11,6 +11,7 @@ from ffjord.experiments import Experiment, find
 from ffjord.report.page.facts import Facts
 from ffjord.report.page.markup import facts as fact_list
 from ffjord.report.page.markup import section
+from ffjord.report.page.numbers import tolerance
 
 _GROUPS = {
     "model": "Model",
@@ -39,16 +40,12 @@ def settings(facts: Facts) -> str:
 
 def _in_short(experiment: Experiment) -> list[tuple[str, str]]:
     model, train = experiment.model, experiment.train
-    flows = f"{model.flows} × " if model.flows > 1 else ""
-    network = model.layer if model.dynamics == "mlp" else model.dynamics
     kind = "" if model.kind == "ffjord" else f"{model.kind}: "
     rate = f"learning rate {train.learning_rate:g}, {train.schedule}"
+    first = f" after {train.warm_start:,} steps of flow matching" if train.warm_start else ""
     return [
-        ("model", escape(f"{kind}{flows}{'-'.join(map(str, model.hidden))} {model.nonlinearity}, {network}")),
-        (
-            "objective",
-            escape(train.objective + (f" after {train.warm_start:,} of matching" if train.warm_start else "")),
-        ),
+        ("model", escape(kind + model.in_short())),
+        ("objective", escape(train.objective + first)),
         ("training", escape(f"{train.steps:,} steps of {train.batch_size:,}, {rate}, seed {experiment.seed}")),
     ]
 
@@ -82,7 +79,7 @@ def _all(experiment: Experiment) -> str:
     groups = "".join(
         _group(experiment, usual, name, title) for name, title in _GROUPS.items() if _used(experiment, name)
     )
-    note = "" if usual is None else " Those that differ from the experiment's own are marked."
+    note = "" if usual is None else " Where the experiment itself has another, that is told in brackets."
     words = f"<p>As in config.json.{note}</p>"
     return f"<details>\n<summary>Every setting</summary>\n{words}\n<div class='groups'>{groups}</div>\n</details>"
 
@@ -108,7 +105,7 @@ def _group(experiment: Experiment, usual: Experiment | None, name: str, title: s
 def _setting(value: Any, usual: Any) -> str:
     if value == usual:
         return escape(_plain(value))
-    return f"<strong>{escape(_plain(value))}</strong> <span class='unit'>(else {escape(_plain(usual))})</span>"
+    return f"<strong>{escape(_plain(value))}</strong> <span class='unit'>(usually {escape(_plain(usual))})</span>"
 
 
 def _plain(value: Any) -> str:
@@ -116,4 +113,6 @@ def _plain(value: Any) -> str:
         return "–"
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return tolerance(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -46,10 +46,8 @@ function isTime(stored) {
 
 /** Where numbers are on a chart of the given size. */
 function scaleOf(stored, axis, width, height) {
-  const all = (name) => stored.series.flatMap((one) => one[name] ?? []);
-  const xs = all(axis);
-  const across = [Math.min(0, ...xs.slice(0, 1)), xs.reduce((a, b) => Math.max(a, b), 1e-9)];
-  const up = focus(all("value"), stored.kind !== "loss");
+  const across = [0, Math.max(...stored.series.map((one) => one[axis][one[axis].length - 1]), 1e-9)];
+  const up = rangeOf(stored.series, stored.kind === "loss");
   const room = [width - EDGES.left - EDGES.right, height - EDGES.top - EDGES.bottom];
   return {
     width,
@@ -62,15 +60,20 @@ function scaleOf(stored, axis, width, height) {
   };
 }
 
-/** The range of numbers; what lies far above the rest, such as the first losses of a training, is cut off. */
-function focus(values, zero) {
-  const sorted = [...values].sort((a, b) => a - b);
-  const low = zero ? Math.min(0, sorted[0]) : sorted[0];
-  const usual = sorted[Math.floor(0.9 * (sorted.length - 1))];
-  let high = sorted[sorted.length - 1];
-  if (high - low > 3 * (usual - low) && usual > low) high = low + 1.5 * (usual - low);
+/** The range of all series; those that are no losses begin at zero. */
+function rangeOf(series, isLoss) {
+  const ends = series.map((one) => (isLoss ? usual(one.value) : [0, one.value.reduce((a, b) => Math.max(a, b))]));
+  const low = Math.min(...ends.map((end) => end[0]));
+  const high = Math.max(...ends.map((end) => end[1]));
   const room = 0.06 * (high - low || Math.abs(high) || 1);
-  return [zero ? low : low - room, high + room];
+  return [isLoss ? low - room : low, high + room];
+}
+
+/** The range of losses, without those that lie far above the rest, as the first of a training may. */
+function usual(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const [low, most, high] = [0, 0.9, 1].map((part) => sorted[Math.floor(part * (sorted.length - 1))]);
+  return [low, high - low > 3 * (most - low) && most > low ? low + 1.5 * (most - low) : high];
 }
 
 function svg(stored, scale, axis) {
