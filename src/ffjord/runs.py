@@ -7,6 +7,7 @@ checkpoints/     training states (Orbax)
 damaged/         checkpoints that could not be read, if there were any
 weights.npz      the best model so far
 results.json     what `ffjord evaluate` found
+report.html      the page that `ffjord train --report` keeps up to date
 columns.json     of a table that `ffjord fit` learnt: names, mean and scale of its columns
 """
 
@@ -106,6 +107,17 @@ class Run:
             file.flush()
             yield
 
+    def is_training(self) -> bool:
+        """Whether a training is at work in the directory."""
+        try:
+            with (self.path / ".lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # no training was ever here, or none can be
+            pass
+        return False
+
     @property
     def weights(self) -> Path:
         return self.path / "weights.npz"
@@ -117,6 +129,10 @@ class Run:
     @property
     def results(self) -> Path:
         return self.path / "results.json"
+
+    @property
+    def page(self) -> Path:
+        return self.path / "report.html"
 
     @property
     def checkpoints(self) -> Path:

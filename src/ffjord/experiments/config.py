@@ -121,6 +121,14 @@ class ModelConfig:
     learn_end_time: bool = False
     """Make T a parameter."""
 
+    def in_short(self) -> str:
+        """A few words: 5 × 64-64 tanh, concatsquash."""
+        flows = f"{self.flows} × " if self.flows > 1 else ""
+        kind = self.layer if self.dynamics == "mlp" else self.dynamics
+        if self.posterior is not None:
+            kind = f"rank {self.rank}, latent {self.latent}"
+        return f"{flows}{'-'.join(map(str, self.hidden))} {self.nonlinearity}, {kind}"
+
 
 @dataclass(frozen=True)
 class SolveConfig:
