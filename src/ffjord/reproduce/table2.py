@@ -1,7 +1,6 @@
 """Table 2: every model on the same rows for the same time, beside the paper's figures. Imports JAX when it runs."""
 
 import dataclasses
-import json
 import os
 import platform
 import time
@@ -11,7 +10,7 @@ from typing import Any
 
 from ffjord.experiments import COMPARISONS, EXPERIMENTS, Experiment, find
 from ffjord.experiments.comparisons import PAPER
-from ffjord.files import write_json
+from ffjord.reproduce.kept import earlier, keep
 from ffjord.reproduce.recipes import changed
 from ffjord.runs import Run
 
@@ -70,15 +69,15 @@ def study(
     """Trains and scores every model on every set, and writes the table after each of them."""
     from ffjord.reproduce.cells import kept_result
 
-    results = _earlier(out / "results.json")
+    results, files = earlier(out), []
     for name in data:
         for model in (model for model in models if model in models_for(name)):
             tell(f"{name}, {model}: {minutes:g} minutes of training")
             experiment = settings(name, model, minutes=minutes, seed=seed, data_dir=data_dir)
             found = kept_result(runs / name / model, experiment, lambda run: _scored(run, limit))
             results[f"{name}, {model}"] = {"data": name, "model": model, "minutes": minutes} | found
-            _write(out, results)
-    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".json"))
+            files = keep(out, results, as_markdown)
+    return files
 
 
 def _scored(run: Run, limit: int) -> dict[str, Any]:
@@ -107,16 +106,6 @@ def sampling_time(flow: Any, n: int) -> dict[str, Any]:
         seconds(n)  # compiles the other size of a chunk
         whole = seconds(n)
     return {"sample_seconds": round(whole, 4), "sample_points": n, "sample_told_from": n if tenth < _SLOW else n // 10}
-
-
-def _write(out: Path, results: dict[str, Any]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "results.json", results)
-    (out / "README.md").write_text(as_markdown(list(results.values())))
-
-
-def _earlier(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def as_markdown(rows: list[dict[str, Any]]) -> str:

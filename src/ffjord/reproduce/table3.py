@@ -1,7 +1,6 @@
 """Table 3: variational autoencoders with every posterior, beside the paper's figures. Imports JAX when it runs."""
 
 import dataclasses
-import json
 import os
 import platform
 import statistics
@@ -11,7 +10,7 @@ from typing import Any
 
 from ffjord.experiments import Experiment, find
 from ffjord.experiments.vae import POSTERIORS, SPLITS, in_the_paper
-from ffjord.files import write_json
+from ffjord.reproduce.kept import earlier, keep
 from ffjord.reproduce.recipes import changed
 from ffjord.runs import Run
 
@@ -63,7 +62,7 @@ def study(
     """Trains and scores every posterior on every set with every seed, and writes the table after each of them."""
     from ffjord.reproduce.cells import kept_result
 
-    results = _earlier(out / "results.json")
+    results, files = earlier(out), []
     for name in data:
         for posterior in (posterior for posterior in posteriors if is_there(name, posterior)):
             for seed in range(seeds):
@@ -74,8 +73,8 @@ def study(
                 about = {"data": name, "posterior": posterior, "seed": seed, "minutes": budget.minutes}
                 epochs = found["steps"] / experiment.train.validate_every
                 results[f"{name}, {posterior}, {seed}"] = about | {"epochs": epochs} | found
-                _write(out, results)
-    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".json"))
+                files = keep(out, results, as_markdown)
+    return files
 
 
 def is_there(data: str, posterior: str) -> bool:
@@ -87,16 +86,6 @@ def _scored(run: Run, budget: Budget) -> dict[str, Any]:
     from ffjord.cli.evaluate import evaluate
 
     return evaluate(run, budget.limit, draws=budget.draws, importance=budget.importance)
-
-
-def _write(out: Path, results: dict[str, Any]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "results.json", results)
-    (out / "README.md").write_text(as_markdown(list(results.values())))
-
-
-def _earlier(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def as_markdown(rows: list[dict[str, Any]]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ffjord.cli.common import parse
 from ffjord.cli.studies import check_words, places
 from ffjord.errors import InputError
-from ffjord.reproduce.table3 import DATA, DEFAULT_MODELS, MODELS, Budget
+from ffjord.reproduce.table3 import DATA, DEFAULT_MODELS, MODELS, Budget, is_there
 
 _EXAMPLES = """\
   ffjord reproduce table3 --quick
@@ -53,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "reproduce table3", _EXAMPLES)
     check_words("--data", given.data, DATA)
     check_words("--posterior", given.posterior, MODELS)
+    if not any(is_there(name, posterior) for name in given.data for posterior in given.posterior):
+        raise InputError("--posterior ffjord-fast is not there for the digits; name another.")
     budget = _budget(given)
     from ffjord import compilation
     from ffjord.data.images import load_images
