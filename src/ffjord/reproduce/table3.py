@@ -28,6 +28,8 @@ class Budget:
     """Of training; until validation stalls, if not given."""
     warmup: float | None = None
     """Epochs over which the KL term's weight rises; the experiment's own if not given."""
+    average: float | None = None
+    """Decay of averaged weights, the same for all; the experiment's own if not given, and the paper has none."""
     limit: int | None = None
     """Test images, at most."""
     draws: int = 1
@@ -45,6 +47,8 @@ def settings(data: str, posterior: str, seed: int, budget: Budget, data_dir: str
         changes["data.shuffle"] = SPLITS[seed % len(SPLITS)]
     if budget.warmup is not None:
         changes["train.kl_warmup"] = round(budget.warmup * experiment.train.validate_every)
+    if budget.average is not None:
+        changes["train.average"] = budget.average
     return dataclasses.replace(changed(experiment, changes), seed=seed)
 
 

@@ -33,6 +33,8 @@ class Arguments:
     """Training time of each run, at most."""
     warmup: float | None = None
     """Epochs over which the KL term's weight rises, in place of the paper's 100: for short --minutes."""
+    average: float | None = None
+    """Decay of averaged weights, the same for all; the paper has none."""
     limit: int | None = None
     """Test images to score, at most."""
     draws: int = 1
@@ -82,6 +84,9 @@ def _budget(given: Arguments) -> Budget:
         raise InputError(f"--minutes must be a positive number; got {given.minutes}.")
     if given.warmup is not None and not 0 <= given.warmup < math.inf:
         raise InputError(f"--warmup must be a number of epochs; got {given.warmup}.")
+    if given.average is not None and not 0 < given.average < 1:
+        raise InputError(f"--average must be between 0 and 1; got {given.average}.")
+    scored = {"average": given.average, "draws": given.draws, "importance": given.importance}
     if given.quick:
-        return replace(_QUICK, importance=given.importance, draws=given.draws)
-    return Budget(given.minutes, given.warmup, given.limit, given.draws, given.importance)
+        return replace(_QUICK, **scored)
+    return Budget(given.minutes, given.warmup, limit=given.limit, **scored)
