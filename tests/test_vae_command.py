@@ -357,6 +357,7 @@ def test_the_table_is_made_and_not_made_twice(tmp_path, capsys):
         (["--posterior", "glow"], "--posterior must be of none, planar, iaf"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--minutes", "0"], "--minutes must be a positive number"),
+        (["--posterior", "ffjord-fast"], "ffjord-fast is not there for the digits"),
         (["--warmup", "-1"], "--warmup must be a number of epochs"),
         (["--data", "frey", "--data-dir", "nowhere"], "frey: none of its files"),
     ],

@@ -93,9 +93,10 @@ def _tell_note(experiment: Experiment) -> None:
     from ffjord.data.discrete import discrete_set, is_discrete
     from ffjord.data.images import note
 
-    if is_discrete(experiment.data.name):
-        about = note(discrete_set(experiment.data.name).name, experiment.data.data_dir)
-        print(f"note: {about}." if about else "", end="\n" if about else "")
+    if not is_discrete(experiment.data.name):
+        return
+    if about := note(discrete_set(experiment.data.name).name, experiment.data.data_dir):
+        print(f"note: {about}.")
 
 
 def train_and_tell(run: Run, experiment: Experiment | None = None, *, report: bool = False) -> int:

@@ -17,8 +17,7 @@ from ffjord.flow import Flow
 from ffjord.matching import FlowMatching
 from ffjord.models import build_image_model, build_model, regularizers
 from ffjord.objectives import Likelihood, Objective, Staged, Tightening
-from ffjord.vae import VAE, NegativeElbo
-from ffjord.vae.build import build_vae
+from ffjord.vae import VAE, NegativeElbo, build_vae
 
 
 def build_source(experiment: Experiment, *, folder: Path | None = None) -> Source:

@@ -47,3 +47,17 @@ class Kept:
 def fingerprint(run: Run) -> str:
     """Of a run's weights: it changes when they do."""
     return hashlib.sha256(run.weights.read_bytes()).hexdigest()[:16]
+
+
+def earlier(out: Path) -> dict[str, Any]:
+    """The results in a table's folder; none, if there are none yet."""
+    path = out / "results.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def keep(out: Path, results: dict[str, Any], page: Callable[[list[dict[str, Any]]], str]) -> list[Path]:
+    """Writes the results of a table and their page; gives the files of the folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "results.json", results)
+    (out / "README.md").write_text(page(list(results.values())))
+    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".json"))

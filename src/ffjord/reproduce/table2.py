@@ -1,7 +1,7 @@
 """Table 2: every model on the same rows for the same time, beside the paper's figures. Imports JAX when it runs."""
 
 import dataclasses
-import json
+import functools
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 from ffjord.experiments import COMPARISONS, EXPERIMENTS, Experiment, find
 from ffjord.experiments.comparisons import PAPER
-from ffjord.files import write_json
+from ffjord.reproduce.kept import earlier, keep
 from ffjord.reproduce.pages import beside, machine
 from ffjord.reproduce.recipes import changed
 from ffjord.runs import Run
@@ -70,15 +70,15 @@ def study(
     """Trains and scores every model on every set, and writes the table after each of them."""
     from ffjord.reproduce.cells import kept_result
 
-    results = _earlier(out / "results.json")
+    results, files = earlier(out), []
     for name in data:
         for model in (model for model in models if model in models_for(name)):
             tell(f"{name}, {model}: {minutes:g} minutes of training")
             experiment = settings(name, model, minutes=minutes, seed=seed, data_dir=data_dir)
             found = kept_result(runs / name / model, experiment, lambda run: _scored(run, limit))
             results[f"{name}, {model}"] = {"data": name, "model": model, "minutes": minutes} | found
-            _write(out, results, quick=quick)
-    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".json"))
+            files = keep(out, results, functools.partial(as_markdown, quick=quick))
+    return files
 
 
 def _scored(run: Run, limit: int) -> dict[str, Any]:
@@ -107,16 +107,6 @@ def sampling_time(flow: Any, n: int) -> dict[str, Any]:
         seconds(n)  # compiles the other size of a chunk
         whole = seconds(n)
     return {"sample_seconds": round(whole, 4), "sample_points": n, "sample_told_from": n if tenth < _SLOW else n // 10}
-
-
-def _write(out: Path, results: dict[str, Any], *, quick: bool) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "results.json", results)
-    (out / "README.md").write_text(as_markdown(list(results.values()), quick=quick))
-
-
-def _earlier(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:

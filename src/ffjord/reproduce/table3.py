@@ -1,7 +1,7 @@
 """Table 3: variational autoencoders with every posterior, beside the paper's figures. Imports JAX when it runs."""
 
 import dataclasses
-import json
+import functools
 import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 from ffjord.experiments import Experiment, find
 from ffjord.experiments.vae import POSTERIORS, SPLITS, in_the_paper
-from ffjord.files import write_json
+from ffjord.reproduce.kept import earlier, keep
 from ffjord.reproduce.pages import beside, machine
 from ffjord.reproduce.recipes import changed
 from ffjord.runs import Run
@@ -28,6 +28,8 @@ class Budget:
     """Of training; until validation stalls, if not given."""
     warmup: float | None = None
     """Epochs over which the KL term's weight rises; the experiment's own if not given."""
+    average: float | None = None
+    """Decay of averaged weights, the same for all; the experiment's own if not given, and the paper has none."""
     limit: int | None = None
     """Test images, at most."""
     draws: int = 1
@@ -45,6 +47,8 @@ def settings(data: str, posterior: str, seed: int, budget: Budget, data_dir: str
         changes["data.shuffle"] = SPLITS[seed % len(SPLITS)]
     if budget.warmup is not None:
         changes["train.kl_warmup"] = round(budget.warmup * experiment.train.validate_every)
+    if budget.average is not None:
+        changes["train.average"] = budget.average
     return dataclasses.replace(changed(experiment, changes), seed=seed)
 
 
@@ -63,7 +67,7 @@ def study(
     """Trains and scores every posterior on every set with every seed, and writes the table after each of them."""
     from ffjord.reproduce.cells import kept_result
 
-    results = _earlier(out / "results.json")
+    results, files = earlier(out), []
     for name in data:
         for posterior in (posterior for posterior in posteriors if is_there(name, posterior)):
             for seed in range(seeds):
@@ -74,8 +78,8 @@ def study(
                 about = {"data": name, "posterior": posterior, "seed": seed, "minutes": budget.minutes}
                 epochs = found["steps"] / experiment.train.validate_every
                 results[f"{name}, {posterior}, {seed}"] = about | {"epochs": epochs} | found
-                _write(out, results, quick=quick)
-    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".json"))
+                files = keep(out, results, functools.partial(as_markdown, quick=quick))
+    return files
 
 
 def is_there(data: str, posterior: str) -> bool:
@@ -87,16 +91,6 @@ def _scored(run: Run, budget: Budget) -> dict[str, Any]:
     from ffjord.cli.evaluate import evaluate
 
     return evaluate(run, budget.limit, draws=budget.draws, importance=budget.importance)
-
-
-def _write(out: Path, results: dict[str, Any], *, quick: bool) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "results.json", results)
-    (out / "README.md").write_text(as_markdown(list(results.values()), quick=quick))
-
-
-def _earlier(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:

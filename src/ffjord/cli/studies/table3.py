@@ -8,7 +8,7 @@ from pathlib import Path
 from ffjord.cli.common import parse
 from ffjord.cli.studies import Places, check_words, make, tell
 from ffjord.errors import InputError
-from ffjord.reproduce.table3 import DATA, DEFAULT_MODELS, MODELS, Budget
+from ffjord.reproduce.table3 import DATA, DEFAULT_MODELS, MODELS, Budget, is_there
 
 _EXAMPLES = """\
   ffjord reproduce table3 --quick
@@ -34,6 +34,8 @@ class Arguments:
     """Training time of each run, at most."""
     warmup: float | None = None
     """Epochs over which the KL term's weight rises, in place of the paper's 100: for short --minutes."""
+    average: float | None = None
+    """Decay of averaged weights, the same for all; the paper has none."""
     limit: int | None = None
     """Test images to score, at most."""
     draws: int = 1
@@ -49,6 +51,8 @@ def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "reproduce table3", _EXAMPLES)
     check_words("--data", given.data, DATA)
     check_words("--posterior", given.posterior, MODELS)
+    if not any(is_there(name, posterior) for name in given.data for posterior in given.posterior):
+        raise InputError("--posterior ffjord-fast is not there for the digits; name another.")
     budget = _budget(given)
     from ffjord.data.images import load_images
     from ffjord.experiments.vae import images_of
@@ -72,6 +76,9 @@ def _budget(given: Arguments) -> Budget:
         raise InputError(f"--minutes must be a positive number; got {given.minutes}.")
     if given.warmup is not None and not 0 <= given.warmup < math.inf:
         raise InputError(f"--warmup must be a number of epochs; got {given.warmup}.")
+    if given.average is not None and not 0 < given.average < 1:
+        raise InputError(f"--average must be between 0 and 1; got {given.average}.")
+    scored = {"average": given.average, "draws": given.draws, "importance": given.importance}
     if given.place.quick:
-        return replace(_QUICK, importance=given.importance, draws=given.draws)
-    return Budget(given.minutes, given.warmup, given.limit, given.draws, given.importance)
+        return replace(_QUICK, **scored)
+    return Budget(given.minutes, given.warmup, limit=given.limit, **scored)
