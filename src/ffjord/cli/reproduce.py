@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     name, *rest = argv or ["--help"]
     if name in ("-h", "--help"):
         print(_help())
-        return 0
+        raise SystemExit(0)
     if name == "--list":
         _list()
         return 0
