@@ -105,7 +105,7 @@ def test_the_trace_in_closed_form_is_the_sum_of_the_jacobians_diagonal(hidden, k
 
 @pytest.mark.usefixtures("x64")
 def test_flows_and_their_gradients_do_not_depend_on_which_exact_trace():
-    nets = LowRankMLP(3, (5, 4), rank=2, nonlinearity="tanh", key=KEY)
+    net = LowRankMLP(3, (5, 4), rank=2, nonlinearity="tanh", key=KEY)
     z, features = (jax.random.normal(jax.random.key(i), (2, n)) for i, n in ((1, 3), (2, 4)))
 
     def loss(flow, features):
@@ -113,13 +113,12 @@ def test_flows_and_their_gradients_do_not_depend_on_which_exact_trace():
         return jnp.sum(out.value**2 + out.log_det[:, None])
 
     found = []
-    for divergence, gradient in ((Exact(), "checkpointed"), (ClosedForm(), "checkpointed"), (ClosedForm(), "adjoint")):
-        numerics = Numerics(divergence, Solver(rtol=1e-9, atol=1e-9, gradient=gradient))  # pyright: ignore[reportArgumentType]
-        flow = Amortized(CNF(nets, training=numerics), nets.condition_size, 4, key=KEY)
-        found.append(jax.tree.leaves(eqx.filter_value_and_grad(loss)(flow, features)[1].linear))
-    for others in found[1:]:
-        for one, other in zip(found[0], others, strict=True):
-            np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-8)
+    for divergence, gradient in ((Exact(), "checkpointed"), (ClosedForm(), "adjoint")):
+        numerics = Numerics(divergence, Solver(rtol=1e-7, atol=1e-7, gradient=gradient))  # pyright: ignore[reportArgumentType]
+        flow = Amortized(CNF(net, training=numerics), net.condition_size, 4, key=KEY)
+        found.append(jax.tree.leaves(eqx.filter_jit(eqx.filter_grad(loss))(flow, features).linear))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.usefixtures("x64")
