@@ -16,7 +16,6 @@ from ffjord.report.grid import Extent, grid_points
 from ffjord.report.images import images_at
 from ffjord.report.mosaic import in_levels
 from ffjord.report.page import Entry, page, read_facts
-from ffjord.report.page.assets import asset
 from ffjord.report.page.bins import Bins
 from ffjord.report.page.curves import charts_of_run
 from ffjord.report.page.history import History
@@ -27,6 +26,7 @@ from ffjord.report.page.motion import CELLS, quantized
 from ffjord.report.page.numbers import measured
 from ffjord.report.page.outcome import references
 from ffjord.report.page.picture import picture, without_picture
+from ffjord.report.page.template import asset
 from ffjord.report.style import DATA, GLOW, INK, MODEL, MUTED, PAGE, PANEL
 from ffjord.runs import Run, write_json
 from tests.page_runs import CHECKS, append_metrics, figures, make_run, of_file, write_metrics, write_results
@@ -118,6 +118,14 @@ def test_results_of_images_are_in_bits(tmp_path):
     html = text_of(run, None) if write_results(run, **bits) else ""
     assert {3.0437, 0.0288} <= numbers(html)
     assert "bits/dim" in html
+
+
+def test_results_of_another_kind_are_shown_as_they_are(tmp_path):
+    run = make_run(tmp_path / "run", weights=False)
+    write_json(run.results, {"negative_elbo": 98.3321, "points": 7})
+    html = text_of(run)
+    assert "negative elbo" in html
+    assert "98.3321" in html
 
 
 def test_simpler_densities_stand_beside_the_flow(tmp_path):
@@ -352,13 +360,14 @@ def test_dark_colours_are_those_of_the_pictures():
 
 
 def test_words_of_others_cannot_become_html(tmp_path):
-    run = make_run(tmp_path / "run", weights=False, summary="<script>alert(1)</script>")
+    run = make_run(tmp_path / "run", weights=False, summary="<script>alert(1)</script>", paper="<b>")
     write_json(run.path / "check.json", CHECKS)
-    write_results(run, yardsticks={"</script><b>": {"test_nll": 3.1, "test_nll_stderr": 0.1}})
+    yardsticks = {"</script><b>": {"test_nll": 3.1, "test_nll_stderr": 0.1}}
+    write_results(run, divergence="<b>", method="<b>", yardsticks=yardsticks)
     html = text_of(run, label='<img src="x">')
     assert "alert(1)</script>" not in html
     assert "<img" not in html
-    assert "</script><b>" not in html
+    assert "<b>" not in html
     assert figures(html, "bars")[0]["rows"][1]["name"] == "</script><b>"
 
 

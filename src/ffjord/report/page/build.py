@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ffjord._version import __version__
 from ffjord.files import atomic_file
-from ffjord.report.page.assets import asset, filled, script
 from ffjord.report.page.curves import overlaid, run_colour, training
 from ffjord.report.page.facts import Facts
 from ffjord.report.page.health import health
@@ -16,6 +15,7 @@ from ffjord.report.page.markup import notice
 from ffjord.report.page.outcome import outcome
 from ffjord.report.page.settings import settings
 from ffjord.report.page.summary import side_by_side, tiles
+from ffjord.report.page.template import asset, filled, script
 from ffjord.report.page.verdicts import pill, verdicts
 
 MAKER = '<meta name="generator" content="ffjord report">'

@@ -62,7 +62,7 @@ def read_facts(run: Run, label: str, history: History | None = None, checks: dic
     found = {name: _read(run.path / name, warnings) for name in (*commands, _VERSIONS)}
     for name, command in commands.items():
         if found[name] and _newer(run.weights, run.path / name):
-            warnings.append(f"{name} is older than the weights: `ffjord {command} {label}` brings it up to date.")
+            warnings.append(f"{name} is older than the weights: `ffjord {command} {run.path}` brings it up to date.")
     results, checks, versions = found[run.results.name], found.get(VALUES, checks or {}), found[_VERSIONS]
     told = tuple(warnings)
     return Facts(run, label, units_of(run), history.update(), results, checks, versions, told, run.is_training())

@@ -10,8 +10,8 @@ from ffjord.report.evaluate import at_all, check_data, for_pictures
 from ffjord.report.field import moves
 from ffjord.report.images import images_at
 from ffjord.report.mosaic import Images, in_levels
-from ffjord.report.page.assets import asset
 from ffjord.report.page.markup import figure, packed, rounded
+from ffjord.report.page.template import asset
 
 SAMPLES, TIMES = 20, 21
 

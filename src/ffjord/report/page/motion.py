@@ -11,8 +11,8 @@ from ffjord.flow import Flow
 from ffjord.report.evaluate import at_all, density_on_grid, dimension_of, for_pictures, samples_at
 from ffjord.report.field import moves, velocity
 from ffjord.report.grid import Extent, brightest, extent_of, grid_points
-from ffjord.report.page.assets import asset
 from ffjord.report.page.markup import figure, packed, rounded
+from ffjord.report.page.template import asset
 from ffjord.report.page.view import View
 from ffjord.report.subject import with_divergence
 

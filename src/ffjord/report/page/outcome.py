@@ -1,6 +1,7 @@
 """How good a run is: its test likelihood with its error, beside the paper's number and simpler densities."""
 
 import re
+from html import escape
 from typing import Any, NamedTuple
 
 from ffjord.report.page.facts import Facts
@@ -49,16 +50,23 @@ def outcome(facts: Facts) -> str:
     """The section on results."""
     own = headline(facts)
     if own is None:
-        return section("results", "Results", notice(_how_to_evaluate(facts)))
+        return section("results", "Results", _plain(facts.results) or notice(_how_to_evaluate(facts)))
     bars = [own, *references(facts.run.experiment.paper), *_yardsticks(facts.results)]
     shown = _bars(bars, unit_of(facts)) if len(bars) > 1 else ""
     return section("results", "Results", f'<div class="two">\n{fact_list(_rows(facts, own))}{shown}</div>')
 
 
+def _plain(results: dict[str, Any]) -> str:
+    """Results of a kind that this page does not know, as they are; empty where there are none."""
+    shown = {name: value for name, value in results.items() if isinstance(value, int | float | str)}
+    rows = [(name.replace("_", " "), escape(str(value))) for name, value in shown.items()]
+    return fact_list(rows) if rows else ""
+
+
 def _how_to_evaluate(facts: Facts) -> str:
     if not facts.run.weights.is_file():
         return "There are no weights yet, and so no results: they are written at the first validation."
-    return f"There are no results yet: `ffjord evaluate {facts.label}` makes them."
+    return f"There are no results yet: `ffjord evaluate {facts.run.path}` makes them."
 
 
 def _rows(facts: Facts, own: Bar) -> list[tuple[str, str]]:
@@ -92,8 +100,8 @@ def _solver(results: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("evaluations of f (NFE)", number(results["nfe"], _nfe(results))),
         ("solver's steps", f"{steps[0]} accepted, {steps[1]} rejected"),
-        ("solver", solver),
-        ("trace", results["divergence"]),
+        ("solver", escape(solver)),
+        ("trace", escape(results["divergence"])),
     ]
 
 
@@ -103,7 +111,7 @@ def _nfe(results: dict[str, Any]) -> str:
 
 def _paper(paper: str) -> str:
     found = _PAPER.fullmatch(paper)
-    return paper if found is None else number(float(found[1]), found[1]) + paper[found.end(1) :]
+    return escape(paper) if found is None else number(float(found[1]), found[1]) + paper[found.end(1) :]
 
 
 def _yardsticks(results: dict[str, Any]) -> list[Bar]:

@@ -7,8 +7,8 @@ from ffjord.data.source import Conditioned
 from ffjord.flow import Flow
 from ffjord.report.evaluate import for_pictures
 from ffjord.report.grid import extent_of
-from ffjord.report.page.assets import asset
 from ffjord.report.page.markup import figure, packed, rounded
+from ffjord.report.page.template import asset
 from ffjord.report.page.view import View
 from ffjord.scoring import sample_blocks
 

@@ -28,6 +28,8 @@ def picture(run: Run, *, seed: int, progress: Callable[[int, int], None] | None 
         return without_picture("There are no weights yet, and so no picture: they are written at the first validation.")
     try:
         flow = run.flow()
+        if not isinstance(flow, Flow):
+            return without_picture("There are no pictures of models of this kind.")
         data, missing = _test_points(run, seed)
         drawn = _figure(run, flow, data, seed, progress)
     except (InputError, SolveError) as error:

@@ -44,4 +44,4 @@ def _how_to_check(facts: Facts) -> str:
         return "There are no checks of flows over images."
     if not facts.run.weights.is_file():
         return "There are no weights to check yet."
-    return f"Not checked yet: `ffjord check {facts.label}` does it and keeps it, --checks does it for this page."
+    return f"Not checked yet: `ffjord check {facts.run.path}` does it and keeps it, --checks does it for this page."

@@ -85,7 +85,7 @@ scenes.line = (figure, stored) => {
     pen.globalAlpha = 0.8;
     pen.lineWidth = 1;
     pen.beginPath();
-    field.forEach((v, i) => drawArrow(pen, box.left + (i + 0.5) * size, height, v, 0, (1.4 * size) / fastest, 1.4 * size));
+    field.forEach((v, i) => drawArrow(pen, box.left + (i + 0.5) * size, height, v, 0, (0.85 * size) / fastest, 0.85 * size));
     pen.stroke();
   }
 
