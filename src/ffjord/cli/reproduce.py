@@ -40,9 +40,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _help() -> str:
-    about = {name: study.about for name, study in STUDIES.items()} | {
-        _ALL: "all of these, and a page with all findings"
-    }
+    about = {name: study.about for name, study in STUDIES.items()}
+    about[_ALL] = "all of these, and a page with all findings"
     width = max(map(len, about))
     return _HELP.format(studies="\n".join(f"  {name:<{width}}  {text}" for name, text in about.items()))
 
@@ -59,5 +58,8 @@ def _list() -> None:
         table.add_row(name, study.about, study.place, study.quick, study.full, study.data)
     Console().print(table)
     print(
-        "Times on two cores. Without data to get, studies use what is embedded. `ffjord reproduce all` makes them all."
+        "Times are minutes of one core, measured where they have no ~. Without optional data, studies use what comes with"
+    )
+    print(
+        "the package. `ffjord reproduce all --quick` sketches all; `ffjord reproduce STUDY --help` tells the options."
     )

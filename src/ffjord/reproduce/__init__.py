@@ -15,21 +15,21 @@ class Study:
     place: str
     """Where it is in the paper."""
     quick: str
-    """Time of the sketch on two cores: measured, where nothing else is said."""
+    """Minutes of the sketch on one core; with ~ where they are not measured."""
     full: str
-    """Time of the whole."""
-    data: str = "none to get"
-    """What it needs that does not come with the package."""
+    """Minutes of the whole."""
+    data: str = "–"
+    """What it needs, or can use, that does not come with the package."""
     in_all: tuple[str, ...] = ()
     """Words that `ffjord reproduce all --quick` adds, to make it short enough."""
 
 
 STUDIES = {
     "figure1": Study("the flow on a line: density over time, paths", "Figure 1", "?", "?"),
-    "figure2": Study("Glow and FFJORD on the eight toys, side by side", "Figure 2", "?", "an hour or two"),
+    "figure2": Study("Glow and FFJORD on the eight toys, side by side", "Figure 2", "?", "~90"),
     "table1": Study("what each model can do, shown by trying it", "Table 1", "?", "the same"),
     "table2": Study(
-        "every model on the paper's tables for the same time", "Table 2", "?", "--minutes of each", "tables, optional"
+        "every model on a table for the same time", "Table 2", "?", "--minutes a model", "the paper's tables, optional"
     ),
     "table3": Study(
         "variational autoencoders with every posterior",
@@ -39,23 +39,20 @@ STUDIES = {
         "MNIST, Omniglot, Frey, Caltech, optional",
     ),
     "bottleneck": Study(
-        "training with and without the bottleneck trick, two kinds of noise",
-        "section 5.1, Figure 3",
-        "?",
-        "?",
-        "MNIST, optional",
+        "training with and without the bottleneck trick", "section 5.1, Figure 4", "?", "?", "MNIST, optional"
     ),
-    "nfe-vs-dimension": Study("function evaluations against the data's dimension", "section 5.2, Figure 4", "?", "?"),
-    "multiscale": Study("evaluations and loss, multi-scale against single-scale", "section 5.3, Figure 5", "?", "?"),
+    "nfe-vs-dimension": Study("evaluations against the data's dimension", "section 5.2, Figure 5", "?", "?"),
+    "multiscale": Study("evaluations and loss, multi-scale and single-scale", "section 5.3, Figure 6", "?", "?"),
     "fewer-evaluations": Study(
-        "what reduces evaluations and time: weight decay, spectral normalisation, regularisers, flow matching",
+        "regularisation against evaluations (weight decay, spectral normalisation), and what else reduces them",
         "section 6",
         "?",
-        "an hour and a half",
+        "~90",
         in_all=("--data", "8gaussians", "--recipes", "paper", "loose", "weight decay", "spectral norm"),
     ),
-    "tolerance": Study("does the density integrate to one? Error against tolerance", "appendix C", "?", "?"),
+    "tolerance": Study("does the density integrate to one? Error against tolerance", "appendix C, Figure 8", "?", "?"),
     "noise-variance": Study("what the trace's noise does to a log-likelihood", "section 4", "?", "?"),
-    "adjoint-memory": Study("memory and time of three gradients against solver steps", "section 2.2.1", "?", "?"),
-    "samples": Study("samples of image models beside data", "appendix A", "?", "?", "images of the runs given"),
+    "adjoint-memory": Study("memory and time of three gradients", "sections 2.2.1, 6", "?", "?"),
+    "samples": Study("samples of image models beside data", "Figures 3 and 7", "?", "?", "of the runs given, optional"),
 }
+"""By name, in the order of the paper."""
