@@ -6,7 +6,7 @@ DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 DEMO_STEPS ?= 1000
 FUZZ ?= 2000
 
-.PHONY: help setup demo test test-all fuzz bench lint format toys clean
+.PHONY: help setup demo test test-all fuzz docs bench lint format toys clean
 
 help:  ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,21 @@ test-all: $(READY)  ## Run the tests, the slow ones too
 
 fuzz: $(READY)  ## Try thousands of odd inputs, new ones every time (about ten minutes)
 	FFJORD_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/test_fuzz.py -n 0 --hypothesis-show-statistics
+
+DOCS_READY := $(VENV)/.docs-ready
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(DOCS_READY)  ## Build the documentation into build/site; a broken link fails
+	rm -rf build/pages build/site
+	mkdir -p build/pages/benchmarks
+	cp -r README.md CONTRIBUTING.md CHANGELOG.md docs results build/pages
+	cp benchmarks/*.md benchmarks/*.json benchmarks/*.png build/pages/benchmarks
+	$(BIN)/zensical build --clean --strict
+	@! grep -rlE '<(script|link|img)[^>]+(src|href)="?(https?:)?//' build/site --include='*.html' || { echo 'these pages need the network'; exit 1; }
+	@echo 'open build/site/index.html, or serve it: python3 -m http.server -d build/site'
 
 BENCH_READY := .venv-bench/.ready
 
@@ -62,4 +77,4 @@ format: $(READY)  ## Put the code in style
 	$(BIN)/ruff format .
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache
+	rm -rf $(VENV) build .pytest_cache .ruff_cache
