@@ -287,7 +287,7 @@ def test_a_table_is_shown_two_columns_at_a_time_given_its_conditions(tmp_path, u
     (values,) = figures(html, "pairs")
     assert values["names"] == ["a", "b", "c"]
     data, samples = unpacked(values["data"]), unpacked(values["samples"])
-    assert data.shape == samples.shape == (20, 3)
+    assert (data.shape, samples.shape) == ((20, 3), (1000, 3))
     for row in data:
         assert np.min(np.abs(rows[:, :3] - row).sum(axis=1)) < 1e-3
     assert "conditions" in html

@@ -17,18 +17,19 @@ COLUMNS, POINTS = 5, 1000
 
 def pairs_figure(flow: Flow, data: Conditioned | None, view: View, *, key: PRNGKeyArray) -> str:
     """The first few columns: the data above the diagonal, samples below it, both along it."""
-    x, conditions = (None, None) if data is None else (None if part is None else part[:POINTS] for part in data)
-    n = POINTS if x is None else len(x)
-    samples = np.concatenate([*sample_blocks(for_pictures(flow), n, conditions=conditions, key=key)])
-    clouds = {"samples": _shown(samples, view)} | ({} if x is None else {"data": _shown(x, view)})
-    extents = [extent_of(*(cloud[:, [j]] for cloud in clouds.values()), outside=0.002) for j in range(_columns(flow))]
+    x, condition = (None, None) if data is None else data
+    given = None if condition is None else np.resize(condition, (POINTS, *condition.shape[1:]))
+    clouds = {"samples": np.concatenate([*sample_blocks(for_pictures(flow), POINTS, conditions=given, key=key)])}
+    clouds |= {} if x is None else {"data": x[:POINTS]}
+    shown = {name: _shown(cloud, view) for name, cloud in clouds.items()}
+    extents = [extent_of(*(cloud[:, [j]] for cloud in shown.values()), outside=0.002) for j in range(_columns(flow))]
     values = {
         "names": [*view.names[: _columns(flow)]],
         "low": rounded((extent.low[0] for extent in extents), 9),
         "high": rounded((extent.high[0] for extent in extents), 9),
-        **{name: packed(cloud, "f4") for name, cloud in clouds.items()},
+        **{name: packed(cloud, "f4") for name, cloud in shown.items()},
     }
-    return figure("pairs", values, asset("pairs.html"), _caption(flow, data, n))
+    return figure("pairs", values, asset("pairs.html"), _caption(flow, data))
 
 
 def _columns(flow: Flow) -> int:
@@ -39,9 +40,11 @@ def _shown(rows: Float[Array | np.ndarray, "n d"], view: View) -> Float[np.ndarr
     return view.points(np.asarray(rows, np.float64))[:, :COLUMNS]
 
 
-def _caption(flow: Flow, data: Conditioned | None, n: int) -> str:
+def _caption(flow: Flow, data: Conditioned | None) -> str:
     dim, shown = flow.event_shape[0], _columns(flow)
     which = f"The first {shown} of {dim} columns" if dim > shown else f"All {dim} columns"
-    rows = "above the diagonal test rows, below it samples, both along it" if data is not None else "samples"
-    given = " Samples are given the test rows' conditions." if data is not None and data.condition is not None else ""
-    return f"{which}, two at a time: {rows}; {n:,} points each.{given}"
+    if data is None:
+        return f"{which}, two at a time: {POINTS:,} samples."
+    rows = f"{min(len(data.x), POINTS):,} test rows"
+    given = "" if data.condition is None else " Samples are given the test rows' conditions, in turns."
+    return f"{which}, two at a time: above the diagonal {rows}, below it {POINTS:,} samples, both along it.{given}"

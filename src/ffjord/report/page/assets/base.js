@@ -95,7 +95,7 @@ function keepDrawn(element, draw) {
 }
 
 /** Quiet numbers along the lower and the left edge of a panel. */
-function drawScale(pen, box, low, high, { x = true, y = true, most = 6 } = {}) {
+function drawScale(pen, box, low, high, { x = true, y = true, most = 6, inset = 0 } = {}) {
   pen.fillStyle = property("muted");
   pen.font = "11px system-ui, sans-serif";
   pen.textBaseline = "top";
@@ -103,8 +103,9 @@ function drawScale(pen, box, low, high, { x = true, y = true, most = 6 } = {}) {
   if (x) {
     const values = ticks(low[0], high[0], most);
     for (const [i, words] of tickWords(values).entries()) {
-      const value = values[i];
-      pen.fillText(words, box.left + ((value - low[0]) / (high[0] - low[0])) * box.width, box.top + box.height + 6);
+      const across = ((values[i] - low[0]) / (high[0] - low[0])) * box.width;
+      if (across < inset || across > box.width - inset) continue;
+      pen.fillText(words, box.left + across, box.top + box.height + 6);
     }
   }
   pen.textBaseline = "middle";
@@ -112,10 +113,19 @@ function drawScale(pen, box, low, high, { x = true, y = true, most = 6 } = {}) {
   if (y) {
     const values = ticks(low[1], high[1], most);
     for (const [i, words] of tickWords(values).entries()) {
-      const value = values[i];
-      pen.fillText(words, box.left - 6, box.top + ((high[1] - value) / (high[1] - low[1])) * box.height);
+      const down = ((high[1] - values[i]) / (high[1] - low[1])) * box.height;
+      if (down < inset || down > box.height - inset) continue;
+      pen.fillText(words, box.left - 6, box.top + down);
     }
   }
+}
+
+/** A text as long as it may be, with an ellipsis where its end was. */
+function shortened(pen, text, longest) {
+  if (pen.measureText(text).width <= longest) return text;
+  let shown = text;
+  while (shown && pen.measureText(`${shown}…`).width > longest) shown = shown.slice(0, -1);
+  return `${shown}…`;
 }
 
 /** A dot for every point. */
