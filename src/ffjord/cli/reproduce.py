@@ -57,9 +57,7 @@ def _list() -> None:
     for name, study in STUDIES.items():
         table.add_row(name, study.about, study.place, study.quick, study.full, study.data)
     Console().print(table)
+    print("Times are minutes of one core, measured where they have no ~. Without optional data, studies use what comes")
     print(
-        "Times are minutes of one core, measured where they have no ~. Without optional data, studies use what comes with"
-    )
-    print(
-        "the package. `ffjord reproduce all --quick` sketches all; `ffjord reproduce STUDY --help` tells the options."
+        "with the package. `ffjord reproduce all --quick` sketches them all; STUDY --help tells the options of a study."
     )
