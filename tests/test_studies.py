@@ -135,7 +135,6 @@ def test_the_four_trainings_differ_in_trace_and_noise_alone(quick, data_dir):
     same = {"solve.divergence": "auto", "solve.noise": "gaussian"}
     assert len({json.dumps(changed(e, same).to_dict()) for e in found}) == 1
     check(found[0].train)
-    assert found[0].model.hidden[-1] == 5
     assert found[0].data.name == ("image/digits" if data_dir is None else "image/mnist")
 
 
@@ -176,10 +175,11 @@ def test_a_training_in_some_dimension_tells_evaluations_and_what_is_left():
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_both_models_have_about_as_many_parameters(quick):
+def test_both_trainings_make_sense_and_count_evaluations_backwards(quick):
     for model in multiscale.MODELS:
-        check(multiscale.settings(model, quick=quick).train)
-    assert multiscale.settings("multi", quick=quick).solve.gradient == "adjoint"
+        experiment = multiscale.settings(model, quick=quick)
+        check(experiment.train)
+        assert experiment.solve.gradient == "adjoint"
 
 
 def test_the_curve_of_a_training_has_the_mean_evaluations_of_its_steps(tmp_path):

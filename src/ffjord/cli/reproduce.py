@@ -59,5 +59,5 @@ def _list() -> None:
     Console().print(table)
     print("Times are minutes of one core, measured where they have no ~. Without optional data, studies use what comes")
     print(
-        "with the package. `ffjord reproduce all --quick` sketches all; `ffjord reproduce STUDY --help` tells the rest."
+        "with the package. `ffjord reproduce all --quick` sketches them all; STUDY --help tells the options of a study."
     )

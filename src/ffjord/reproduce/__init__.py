@@ -50,9 +50,9 @@ STUDIES = {
         "~90",
         in_all=("--data", "8gaussians", "--recipes", "paper", "loose", "weight decay", "spectral norm"),
     ),
-    "tolerance": Study("does the density integrate to one, at which tolerance?", "appendix C, Figure 8", "~5", "~30"),
+    "tolerance": Study("does the density integrate to one? Error by tolerance", "appendix C, Figure 8", "~5", "~30"),
     "noise-variance": Study("what the trace's noise does to a log-likelihood", "section 4", "~5", "~30"),
     "adjoint-memory": Study("memory and time of three gradients", "sections 2.2.1, 6", "~5", "~30"),
-    "samples": Study("samples of image models beside data", "Figures 3, 7", "~5", "~30", "the runs', optional"),
+    "samples": Study("samples of image models beside data", "Figures 3, 7", "~5", "~30", "of the runs given, optional"),
 }
 """By name, in the order of the paper."""

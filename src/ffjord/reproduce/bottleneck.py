@@ -19,14 +19,14 @@ CELLS: tuple[tuple[str, NoiseKind], ...] = tuple((trace, noise) for noise in NOI
 
 _COMMON = {
     "model.dynamics": "encoder-decoder",
-    "model.hidden": (16, 16, 16, 5),
+    "model.hidden": (16, 1),
     "model.scales": 1,
     "model.flows": 1,
     "solve.rtol": 1e-3,
     "solve.atol": 1e-3,
     "solve.gradient": "checkpointed",
     "train.schedule": "constant",
-    "train.learning_rate": 1e-3,
+    "train.learning_rate": 5e-3,
     "train.warmup": 0,
     "train.average": None,
     "train.validate_every": 100,
