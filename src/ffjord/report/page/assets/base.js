@@ -64,6 +64,15 @@ function tickWords(values) {
   return values.map((value) => value.toLocaleString("en-US", digits).replace("-", "−"));
 }
 
+/** The words of ticks where there is little room: 200k, 5e−4. */
+function shortTickWords(values) {
+  const words = tickWords(values);
+  if (words.every((word) => word.length <= 5)) return words;
+  const style = { notation: "compact", maximumSignificantDigits: 3 };
+  const short = (value) => (Math.abs(value) >= 1 ? value.toLocaleString("en-US", style) : value.toExponential());
+  return values.map((value) => (value === 0 ? "0" : short(value).replaceAll("-", "−").replace("K", "k")));
+}
+
 /** A number with as many digits as tell neighbours apart, a true minus sign, and thousands apart. */
 function tell(value, digits = 4) {
   if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e7)) {
@@ -102,7 +111,7 @@ function drawScale(pen, box, low, high, { x = true, y = true, most = 6, inset = 
   pen.textAlign = "center";
   if (x) {
     const values = ticks(low[0], high[0], most);
-    for (const [i, words] of tickWords(values).entries()) {
+    for (const [i, words] of shortTickWords(values).entries()) {
       const across = ((values[i] - low[0]) / (high[0] - low[0])) * box.width;
       if (across < inset || across > box.width - inset) continue;
       pen.fillText(words, box.left + across, box.top + box.height + 6);
@@ -112,7 +121,7 @@ function drawScale(pen, box, low, high, { x = true, y = true, most = 6, inset = 
   pen.textAlign = "right";
   if (y) {
     const values = ticks(low[1], high[1], most);
-    for (const [i, words] of tickWords(values).entries()) {
+    for (const [i, words] of shortTickWords(values).entries()) {
       const down = ((high[1] - values[i]) / (high[1] - low[1])) * box.height;
       if (down < inset || down > box.height - inset) continue;
       pen.fillText(words, box.left - 6, box.top + down);
@@ -126,6 +135,11 @@ function shortened(pen, text, longest) {
   let shown = text;
   while (shown && pen.measureText(`${shown}…`).width > longest) shown = shown.slice(0, -1);
   return `${shown}…`;
+}
+
+/** How much larger and stronger dots may be where there are few. */
+function boldness(n) {
+  return Math.min(2, Math.max(1, (1000 / n) ** 0.25));
 }
 
 /** A dot for every point. */

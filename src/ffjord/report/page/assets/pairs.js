@@ -45,15 +45,15 @@ scenes.pairs = (figure, stored) => {
     const name = column > row && clouds.data ? "data" : "samples";
     pen.fillStyle = property(name === "data" ? "data" : "model");
     const cloud = clouds[name];
-    const few = Math.min(2, Math.max(1, (1000 * count / cloud.length) ** 0.25));
-    pen.globalAlpha = 0.45 * few;
+    const bold = boldness(cloud.length / count);
+    pen.globalAlpha = 0.45 * bold;
     const points = new Float32Array((2 * cloud.length) / count);
     for (let i = 0; i < cloud.length / count; i++) {
       points[2 * i] = part(cloud[i * count + column], column);
       points[2 * i + 1] = part(cloud[i * count + row], row);
     }
     const place = (x, y) => [box.left + x * box.width, box.top + (1 - y) * box.height];
-    drawDots(pen, points, place, (box.width < 90 ? 0.8 : 1.1) * few);
+    drawDots(pen, points, place, (box.width < 90 ? 0.8 : 1.1) * bold);
   }
 
   function drawHistograms(pen, box, column) {

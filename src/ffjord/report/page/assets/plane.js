@@ -7,11 +7,13 @@ scenes.plane = (figure, stored) => {
   const data = stored.data && unpack(stored.data);
   const side = stored.cells.shape[1];
   const { low, high } = stored;
-  const fastest = arrows && fast(arrows);
+  const spans = [0, 1].map((i) => high[i] - low[i]);
+  const fastest = arrows && fast(arrows, spans);
   const canvases = ["density", "samples"].map((name) => figure.querySelector(`canvas.${name}`));
   const [withField, withData] = ["field", "points"].map((name) => figure.querySelector(`input.${name}`));
   if (!arrows) withField.closest("label").remove();
   if (!data) withData.closest("label").remove();
+  const bold = data && boldness(data.length / 2);
   let shown = null;
 
   play(figure, stored.times, (moment) => {
@@ -23,7 +25,7 @@ scenes.plane = (figure, stored) => {
       if (arrows && withField.checked) drawField(left, mix(arrows, arrows.length / stored.times.length, moment));
     });
     within(right.pen, right.box, () => {
-      if (data && withData.checked) dots(right, data, "data", 0.55, 1.1);
+      if (data && withData.checked) dots(right, data, "data", 0.5 * bold, 1.1 * bold);
       dots(right, mix(samples, samples.length / stored.times.length, moment), "model", 0.9, 1.7);
     });
     figure.querySelector(".peak").textContent = `≥ ${tell(bright(moment), 2)}`;
@@ -36,7 +38,7 @@ scenes.plane = (figure, stored) => {
     const up = 1 - (event.offsetY - box.top) / box.height;
     if (across < 0 || across >= 1 || up < 0 || up >= 1) return;
     const p = density[Math.floor(up * side) * side + Math.floor(across * side)];
-    const at = [across, up].map((part, i) => tell(low[i] + part * (high[i] - low[i]), 3));
+    const at = [across, up].map((part, i) => tell(low[i] + part * spans[i], 3));
     figure.querySelector(".probe").textContent = `p(${at.join(", ")}) = ${tell(p, 3)}`;
   });
 
@@ -58,7 +60,7 @@ scenes.plane = (figure, stored) => {
   }
 
   function mass(density) {
-    const area = ((high[0] - low[0]) * (high[1] - low[1])) / density.length;
+    const area = (spans[0] * spans[1]) / density.length;
     return density.reduce((sum, p) => sum + p, 0) * area;
   }
 
@@ -85,7 +87,7 @@ scenes.plane = (figure, stored) => {
   function drawField({ pen, box }, field) {
     const count = Math.round(Math.sqrt(field.length / 2));
     const size = box.width / count;
-    const pixels = [0, 1].map((i) => box.width / (high[i] - low[i]));
+    const pixels = spans.map((span) => box.width / span);
     pen.strokeStyle = property("arrow");
     pen.lineWidth = 1;
     pen.globalAlpha = 0.75;
@@ -94,7 +96,7 @@ scenes.plane = (figure, stored) => {
       const x = box.left + ((i % count) + 0.5) * size;
       const y = box.top + box.height - (Math.floor(i / count) + 0.5) * size;
       const [u, v] = [field[2 * i] * pixels[0], -field[2 * i + 1] * pixels[1]];
-      drawArrow(pen, x, y, u, v, (0.95 * size) / (fastest * Math.min(...pixels)), 1.3 * size);
+      drawArrow(pen, x, y, u, v, (0.95 * size) / (fastest * box.width), 1.3 * size);
     }
     pen.stroke();
   }
@@ -121,10 +123,10 @@ function paint({ pen, box }, density, columns, brightest) {
   pen.drawImage(small, box.left, box.top, box.width, box.height);
 }
 
-/** The speed that few arrows exceed. */
-function fast(arrows) {
+/** The speed that few arrows exceed, in sides of the panel. */
+function fast(arrows, spans) {
   const speeds = [];
-  for (let i = 0; i < arrows.length; i += 2) speeds.push(Math.hypot(arrows[i], arrows[i + 1]));
+  for (let i = 0; i < arrows.length; i += 2) speeds.push(Math.hypot(arrows[i] / spans[0], arrows[i + 1] / spans[1]));
   speeds.sort((a, b) => a - b);
   return speeds[Math.floor(0.95 * (speeds.length - 1))] || 1;
 }
