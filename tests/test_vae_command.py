@@ -274,6 +274,17 @@ def test_pictures(run):
             assert min(picture.size) > 100
 
 
+def test_the_page_tells_the_bound_and_shows_images(run, tmp_path):
+    words = ["--limit", "20", "--importance", "2", "--out", str(run / "results.json"), "--overwrite"]
+    assert main(["evaluate", str(run), *words]) == 0
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    text = (tmp_path / "page.html").read_text()
+    found = json.loads((run / "results.json").read_text())["negative_elbo_bits_per_dim"]
+    for word in ("test −ELBO", "KL(q(z | x), p(z))", "by 2 samples an image", "reconstructions</h4>", f"{found:.2f}"):
+        assert word in text
+    assert "cannot be drawn" not in text
+
+
 def test_only_a_plane_has_a_picture(run):
     vae = dataclasses.replace(Run.open(run).model(), latent=3)
     with pytest.raises(ValueError, match="two dimensions has a picture; this has 3"):
@@ -322,10 +333,10 @@ def test_rows_of_the_table():
     grey |= {"negative_elbo_bits_per_dim_stderr": 0.01, "data_note": "drawn otherwise"}
     failed = row | {"posterior": "planar", "failed": "it exploded"}
     text = table3.as_markdown([row, row | {"negative_elbo": 112.0}, grey, failed])
-    assert "| none | 1,234 | 2 | 3 | 1.5 | 111.00 ± 1.41 | 20.00 ± 0.00 | – | – | 110.80 ± .46 |" in text
+    assert "| none | 1,234 | 2 | 3 | 1.5 | 111.00 ± 1.41 | 20.00 ± 0.00 | – | – | 110.80 ± 0.46 |" in text
     assert "## frey: at most 5 minutes a run" in text
     assert "| orthogonal | 1,234 | 1 | 3 | 1.5 | 4.500 ± 0.010 |" in text
-    assert "4.45 ± .04 |" in text
+    assert "4.45 ± 0.04 |" in text
     assert "Note: drawn otherwise." in text
     assert "| planar |  | 1, of which 1 failed |" in text
 

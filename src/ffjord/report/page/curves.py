@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 from ffjord.report.page.bins import Curve
 from ffjord.report.page.facts import Facts
 from ffjord.report.page.markup import figure, notice, rounded, section
+from ffjord.report.page.outcome import measure_of
 
 Kind = Literal["loss", "count", "duration"]
 _AXES = """\
@@ -61,7 +62,7 @@ def charts_of_run(facts: Facts) -> list[str]:
         Series("validation", "data", curve("validation_nfe"), dots=True),
     ]
     charts = [
-        chart(f"negative log-likelihood ({facts.units.name})", loss, marks, kind="loss"),
+        chart(f"{measure_of(facts)[1]} ({facts.units.name})", loss, marks, kind="loss"),
         chart("loss of flow matching", [Series("training", "model", curve("matching"))], marks, kind="loss"),
         chart("evaluations of f a solve (NFE)", nfe, marks),
         chart("time of training", [Series("time", "ink", facts.history.bins.seconds())], marks, kind="duration"),

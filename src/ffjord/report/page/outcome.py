@@ -10,7 +10,7 @@ from ffjord.report.page.markup import figure, notice, section
 from ffjord.report.page.numbers import count, measured, number, tolerance
 
 _DECIMAL = r"-?\d+(?:\.\d+)?"
-_PAPER = re.compile(rf"({_DECIMAL})(?: ± ({_DECIMAL}))?(?: bits/dim)?")
+_PAPER = re.compile(rf"({_DECIMAL})(?: ± ({_DECIMAL}))?(?: (?:bits/dim|nats))?")
 _ENTROPY = re.compile(rf"entropy (?:[^;]*= )?({_DECIMAL})")
 
 
@@ -25,9 +25,8 @@ class Bar(NamedTuple):
 
 
 def headline(facts: Facts) -> Bar | None:
-    """The run's own figure: bits a dimension of images, else nats."""
-    names = ("bits_per_dim", "test_nll")
-    name = next((name for name in names if isinstance(facts.results.get(name), int | float)), None)
+    """The run's own figure: bits a dimension of images of grey levels, else nats; an autoencoder's is a bound."""
+    name = _headline_name(facts)
     if name is None:
         return None
     return Bar("this run", facts.results[name], facts.results.get(f"{name}_stderr"), "model")
@@ -35,7 +34,19 @@ def headline(facts: Facts) -> Bar | None:
 
 def unit_of(facts: Facts) -> str:
     """The headline's unit."""
-    return "bits/dim" if "bits_per_dim" in facts.results else "nats"
+    return "bits/dim" if (_headline_name(facts) or "").endswith("bits_per_dim") else "nats"
+
+
+def measure_of(facts: Facts) -> tuple[str, str]:
+    """What the headline is, in short and in full."""
+    if facts.run.is_autoencoder:
+        return "test −ELBO", "negative bound on the log-likelihood"
+    return "test NLL", "negative log-likelihood"
+
+
+def _headline_name(facts: Facts) -> str | None:
+    names = ("bits_per_dim", "negative_elbo_bits_per_dim", "negative_elbo", "test_nll")
+    return next((name for name in names if isinstance(facts.results.get(name), int | float)), None)
 
 
 def references(paper: str) -> list[Bar]:
@@ -52,7 +63,7 @@ def outcome(facts: Facts) -> str:
     if own is None:
         return section("results", "Results", _plain(facts.results) or notice(_how_to_evaluate(facts)))
     bars = [own, *references(facts.run.experiment.paper), *_yardsticks(facts.results)]
-    shown = _bars(bars, unit_of(facts)) if len(bars) > 1 else ""
+    shown = _bars(bars, unit_of(facts), measure_of(facts)[1]) if len(bars) > 1 else ""
     return section("results", "Results", f'<div class="two">\n{fact_list(_rows(facts, own))}{shown}</div>')
 
 
@@ -72,7 +83,8 @@ def _how_to_evaluate(facts: Facts) -> str:
 def _rows(facts: Facts, own: Bar) -> list[tuple[str, str]]:
     """What there is to tell, in the order of `ffjord evaluate`."""
     results, paper = facts.results, facts.run.experiment.paper
-    rows = [("test NLL (negative log-likelihood)", measured(own.value, own.error, unit_of(facts)))]
+    rows = [("{} ({})".format(*measure_of(facts)), measured(own.value, own.error, unit_of(facts)))]
+    rows += _parts(results) if facts.run.is_autoencoder else []
     if "bits_per_dim" in results and "test_nll" in results:
         rows.append(("an image", measured(results["test_nll"], results.get("test_nll_stderr"), "nats")))
     if paper not in ("", "–"):
@@ -89,6 +101,18 @@ def _rows(facts: Facts, own: Bar) -> list[tuple[str, str]]:
             (f"with {steps} fixed steps of {fixed['method']}", f"{nll}, NFE {number(fixed['nfe'], _nfe(fixed))}")
         )
     return rows
+
+
+def _parts(results: dict[str, Any]) -> list[tuple[str, str]]:
+    """The parts of an autoencoder's bound, and its likelihood by importance sampling."""
+    words = {"reconstruction": "− E log p(x | z)", "kl": "KL(q(z | x), p(z))"}
+    if "importance_samples" in results:
+        words["test_nll"] = f"test NLL, by {results['importance_samples']} samples an image"
+    return [
+        (told, measured(results[name], results.get(f"{name}_stderr"), "nats"))
+        for name, told in words.items()
+        if name in results
+    ]
 
 
 def _solver(results: dict[str, Any]) -> list[tuple[str, str]]:
@@ -120,9 +144,9 @@ def _yardsticks(results: dict[str, Any]) -> list[Bar]:
     return [Bar(name, one["test_nll"], one["test_nll_stderr"], "other") for name, one in found.items()]
 
 
-def _bars(bars: list[Bar], unit: str) -> str:
+def _bars(bars: list[Bar], unit: str, measure: str) -> str:
     errors = "Whiskers are one standard error over the test points"
     papers = "; the paper's ± is over three runs" if any(bar.kind == "paper" and bar.error for bar in bars) else ""
-    words = f"Negative log-likelihood in {unit}; less is better. {errors}{papers}."
+    words = f"{measure.capitalize()} in {unit}; less is better. {errors}{papers}."
     rows = [bar._asdict() for bar in bars]
     return figure("bars", {"unit": unit, "rows": rows}, '<div class="plot"></div>', words)

@@ -11,6 +11,7 @@ from ffjord.data.source import Conditioned
 from ffjord.errors import InputError, SolveError
 from ffjord.flow import Flow
 from ffjord.report.check_points import test_points
+from ffjord.report.page.autoencoder import autoencoder_figures
 from ffjord.report.page.image_player import SAMPLES, image_figure
 from ffjord.report.page.markup import notice, section
 from ffjord.report.page.motion import motion_figure
@@ -27,10 +28,11 @@ def picture(run: Run, *, seed: int, progress: Callable[[int, int], None] | None 
     if not run.weights.is_file():
         return without_picture("There are no weights yet, and so no picture: they are written at the first validation.")
     try:
-        flow = run.flow()
-        if not isinstance(flow, Flow):
-            return without_picture("There are no pictures of models of this kind.")
         data, missing = _test_points(run, seed)
+        if run.is_autoencoder:
+            drawn = autoencoder_figures(run.model(), None if data is None else data.x, key=jax.random.key(seed))
+            return section("picture", "The autoencoder", drawn + missing)
+        flow = run.flow()
         drawn = _figure(run, flow, data, seed, progress)
     except (InputError, SolveError) as error:
         return without_picture(f"The flow cannot be drawn: {error}")
@@ -58,7 +60,8 @@ def _figure(run: Run, flow: Flow, data: Conditioned | None, seed: int, progress:
 
 def _test_points(run: Run, seed: int) -> tuple[Conditioned | None, str]:
     """Test points, or None and a notice that says why there are none."""
-    n, source = SAMPLES if is_image(run.experiment.data.name) else _MOST_DATA, run.source()
+    images = is_image(run.experiment.data.name) or run.is_autoencoder
+    n, source = SAMPLES if images else _MOST_DATA, run.source()
     try:
         return test_points(source, min(n, source.num_test), seed=seed), ""
     except InputError as error:

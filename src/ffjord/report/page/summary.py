@@ -8,11 +8,11 @@ from ffjord.report.page.curves import run_colour
 from ffjord.report.page.facts import Facts
 from ffjord.report.page.markup import section, table
 from ffjord.report.page.numbers import count, measured, number
-from ffjord.report.page.outcome import headline, unit_of
+from ffjord.report.page.outcome import headline, measure_of, unit_of
 from ffjord.report.page.verdicts import grade
 
 _STEPS = "steps"
-_NUMBERS = ("test NLL", "best validation", "NFE in testing", "parameters", _STEPS, "time of training", "checks")
+_NUMBERS = ("best validation", "NFE in testing", "parameters", _STEPS, "time of training", "checks")
 
 
 def key_numbers(facts: Facts) -> dict[str, str]:
@@ -20,7 +20,6 @@ def key_numbers(facts: Facts) -> dict[str, str]:
     own, results, history = headline(facts), facts.results, facts.history
     best = None if history.best is None else facts.units.shown(history.best)
     found = [
-        None if own is None else measured(own.value, own.error, unit_of(facts)),
         None if best is None else f'{number(best, f"{best:.4f}")} <span class="unit">{facts.units.name}</span>',
         number(results["nfe"], f"{results['nfe']:.0f}") if results.get("nfe") else None,
         count(results["parameters"]) if results.get("parameters") else None,
@@ -28,7 +27,8 @@ def key_numbers(facts: Facts) -> dict[str, str]:
         number(history.seconds, duration(history.seconds)) if history.seconds else None,
         grade(facts) or None,
     ]
-    return {name: html for name, html in zip(_NUMBERS, found, strict=True) if html is not None}
+    first = {} if own is None else {measure_of(facts)[0]: measured(own.value, own.error, unit_of(facts))}
+    return first | {name: html for name, html in zip(_NUMBERS, found, strict=True) if html is not None}
 
 
 def tiles(facts: Facts) -> str:
@@ -40,11 +40,11 @@ def tiles(facts: Facts) -> str:
 
 def side_by_side(runs: Sequence[Facts]) -> str:
     """A table of several runs, with a line for each."""
-    rows = []
+    rows, columns = [], [*dict.fromkeys(measure_of(facts)[0] for facts in runs), *_NUMBERS]
     for place, facts in enumerate(runs, 1):
         name = f'<a href="#run-{place}" style="--colour: var(--{run_colour(place)})">{escape(facts.label)}</a>'
         experiment = f'<br><span class="unit">{escape(facts.run.experiment.name)}</span>'
         found = key_numbers(facts)
-        rows.append([name + experiment, *(found.get(column, "–") for column in _NUMBERS)])
-    shown = table(["run", *_NUMBERS], rows, kind="runs", numbers=range(1, len(_NUMBERS)))
+        rows.append([name + experiment, *(found.get(column, "–") for column in columns)])
+    shown = table(["run", *columns], rows, kind="runs", numbers=range(1, len(columns)))
     return section("side-by-side", "Side by side", shown)

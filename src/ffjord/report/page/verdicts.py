@@ -40,6 +40,8 @@ def _row(verdict: dict[str, Any]) -> list[str]:
 def _how_to_check(facts: Facts) -> str:
     from ffjord.data.pictures import is_image
 
+    if facts.run.is_autoencoder:
+        return "There are no checks of autoencoders."
     if is_image(facts.run.experiment.data.name):
         return "There are no checks of flows over images."
     if not facts.run.weights.is_file():
