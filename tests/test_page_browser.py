@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ffjord.report.page import Entry, page, read_facts, write_page
+from ffjord.report.page.markup import unpacked
 from ffjord.report.page.picture import picture, without_picture
 from ffjord.runs import write_json
 from tests.browser import PROGRAM, Tab, browser
-from tests.page_runs import CHECKS, append_metrics, make_run, write_metrics, write_results
+from tests.page_runs import CHECKS, append_metrics, figures, make_run, write_metrics, write_results
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
 
@@ -118,6 +120,20 @@ def test_at_the_start_the_density_is_the_bases(tab):
     around = [darkness(tab, across + dx, up + dy) for dx, dy in ((0.2, 0), (-0.2, 0), (0, 0.2), (0, -0.2))]
     assert darkness(tab, across, up) > max(around) + 100
     assert max(around) - min(around) < 60  # the base is round
+
+
+def test_pointing_at_the_density_tells_it(tab, html):
+    (values,) = figures(html.read_text(), "plane")
+    cells = unpacked(values["cells"])[-1]
+    row, column = np.unravel_index(np.argmax(cells), cells.shape)
+    tab.evaluate(f"{DENSITY}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    left, top, width = tab.evaluate(f"(b => [b.left, b.top, b.width])({DENSITY}.getBoundingClientRect())")
+    side = width - 42
+    place = (left + 34 + (column + 0.5) / len(cells) * side, top + (1 - (row + 0.5) / len(cells)) * side)
+    tab.send("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+    tab.wait(f"{FIGURE}.querySelector('.probe').textContent.startsWith('p(')")
+    told = tab.evaluate(f"{FIGURE}.querySelector('.probe').textContent")
+    assert float(told.split(" = ")[1]) == pytest.approx(values["peak"][-1], rel=0.02)
 
 
 def test_the_mouse_drags_the_time(tab):
