@@ -4,18 +4,15 @@ All solves take a fixed number of steps of rk4, so that the number of evaluation
 """
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
 
 import ffjord
 from ffjord.choices import Gradient
-from ffjord.compilation import _SETTINGS
+from ffjord.reproduce.adjoint_memory import compiled_step, timed
 
 ROUNDS = 5
 STEPS = 8
@@ -94,7 +91,7 @@ def _measure(curve: Curve, rounds: int) -> dict:
     steps = [_compile(curve.case(size)) for size in curve.sizes]
     best = [math.inf] * len(steps)
     for _ in range(rounds):
-        best = [min(old, _seconds(step)) for old, (step, _) in zip(best, steps, strict=True)]
+        best = [min(old, timed(step)) for old, (step, _) in zip(best, steps, strict=True)]
     points = [
         {"size": size, "seconds": seconds, "bytes": memory}
         for size, seconds, (_, memory) in zip(curve.sizes, best, steps, strict=True)
@@ -110,26 +107,7 @@ def _compile(case: Case) -> tuple[Callable[[], Any], int]:
     mlp = ffjord.MLP(case.dim, case.hidden, key=jax.random.key(0))
     cnf = ffjord.CNF(mlp, training=ffjord.Numerics(ffjord.Hutchinson("gaussian"), solver))
     flow = ffjord.Flow(ffjord.StandardNormal((case.dim,)), cnf)
-    inputs = flow, jax.random.normal(jax.random.key(1), (case.batch, case.dim)), jax.random.key(2)
-    # As the library compiles its own training steps, but so that the program itself is at hand, to ask for its memory.
-    options = _SETTINGS.get(jax.default_backend(), {})
-    step = eqx.filter_jit(_loss_and_grad, compiler_options=options).lower(*inputs).compile()
-    if not np.isfinite(step(*inputs)[0]):
-        raise FloatingPointError(f"the loss is not finite in {case}.")
-    memory = step.compiled.memory_analysis()
-    total = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
-    return lambda: step(*inputs), total - memory.alias_size_in_bytes
-
-
-def _loss_and_grad(flow: ffjord.Flow, x: Float[Array, "n d"], key: PRNGKeyArray) -> tuple[Array, ffjord.Flow]:
-    loss = lambda flow: -flow.density(x, train=True, key=key).log_prob.mean()
-    return eqx.filter_value_and_grad(loss)(flow)
-
-
-def _seconds(step: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    jax.block_until_ready(step())
-    return time.perf_counter() - began
+    return compiled_step(flow, jax.random.normal(jax.random.key(1), (case.batch, case.dim)), jax.random.key(2))
 
 
 # Telling.

@@ -73,8 +73,8 @@ def report(lines: list[str], repeats: int) -> str:
             "",
             *(__doc__ or "").split("\n\n", 1)[1].rsplit("\n\n", 1)[0].strip().splitlines(),
             "",
-            f"The goals are at most {UNAMORTISED_GOAL} times the time without amortisation, and {PEER_GOAL} times as fast "
-            "as torchdiffeq.",
+            f"The goals are at most {UNAMORTISED_GOAL} times the time without amortisation, and {PEER_GOAL} times as "
+            "fast as torchdiffeq.",
             "",
             "| architecture of | MB | task | who | ms | NFE | times the unamortised | ours is faster by |",
             "|---|---|---|---|---|---|---|---|",

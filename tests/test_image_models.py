@@ -142,7 +142,11 @@ WRONG = [
     ((4, 4, 1), {"hidden": ()}, r"hidden must be positive numbers of filters; got \(\)"),
     ((4, 4, 1), {"hidden": (2, 0)}, r"hidden must be positive numbers of filters; got \(2, 0\)"),
     ((4, 4, 1), {"kind": "maf"}, "kind must be ffjord, glow or real-nvp for images; got 'maf'"),
-    ((4, 4, 1), {"dynamics": "mlp"}, "dynamics must be one of conv, encoder-decoder, unet for images; got 'mlp'"),
+    (
+        (4, 4, 1),
+        {"dynamics": "mlp"},
+        "one of conv, encoder-decoder, unet, mixture for images; got 'mlp'",
+    ),
     ((4, 4, 1), {"norm": "batch"}, "norm must be none, moving or act; got 'batch'"),
     ((4, 4, 1), {"gaussianize": "radial"}, "gaussianize must be none or levels for images; got 'radial'"),
     ((4, 4, 1), {"logit": 0.7}, "alpha must be between 0 and 0.5; got 0.7"),
@@ -230,5 +234,5 @@ def test_ours_are_one_unet_each(name):
     experiment = find(name)
     flow = eqx.filter_eval_shape(lambda: build_flow(experiment, build_source(experiment)))
     (part,) = continuous_parts(flow)
-    assert isinstance(part.dynamics, UNet)
+    assert isinstance(getattr(part.dynamics, "network", part.dynamics), UNet)
     assert experiment.train.objective == "flow-matching"

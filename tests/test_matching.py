@@ -236,7 +236,7 @@ def test_objectives_of_a_configuration():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"objective": "luck"}, "objective must be one of likelihood, flow-matching; got 'luck'"),
+        ({"objective": "luck"}, "objective must be one of likelihood, flow-matching, elbo; got 'luck'"),
         ({"warm_start": 5000}, "warm_start must be less than steps"),
         ({"warm_start": -1}, "warm_start must not be negative"),
         ({"warm_start": 5, "objective": "flow-matching"}, "warm_start goes before the likelihood"),

@@ -64,3 +64,14 @@ def test_the_trained_density_on_the_line_integrates_to_one_in_64_bits():
 def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(ffjord.InputError, match="toy-8gaussians"):
         ffjord.load_pretrained("toy-9gaussians")
+
+
+@pytest.mark.slow
+def test_mnist_ships_and_prefers_its_digits_to_noise():
+    flow = ffjord.load_pretrained("mnist")
+    digits = np.asarray(flow.sample(4, key=jax.random.key(0)))
+    assert digits.shape == (4, 28, 28, 1)
+    assert np.mean(digits < 1 / 256) > 0.6  # paper is white: level 0
+    shuffled = np.random.default_rng(0).permuted(digits.reshape(4, -1), axis=1).reshape(digits.shape)
+    scored = [np.asarray(flow.log_prob(x, key=jax.random.key(1))) for x in (digits, shuffled)]
+    assert np.all(scored[0] > scored[1] + 100)

@@ -102,7 +102,9 @@ def parse(monkeypatch):
 def test_commands_of_a_page_are_understood(page, parse):
     for line in "".join(snippets("sh|text", page)).splitlines():
         words = shlex.split(line.removeprefix("srun "), comments=True)
-        if words[:1] == ["ffjord"]:
+        if words == ["ffjord", "reproduce", "--list"]:
+            assert main(words[1:]) == 0
+        elif words[:1] == ["ffjord"]:
             parse(words[1:])
 
 
@@ -120,7 +122,7 @@ def known_options(words: list[str], every: set[str]) -> set[str]:
         case ["ffjord", "reproduce", study, *_] if study in STUDIES:
             return options("reproduce", study)
         case ["ffjord", command, *_] if command in COMMANDS:
-            return options(command) if command != "reproduce" else set()
+            return options(command)
         case [option, *_] if re.fullmatch(r"--[a-z-]+", option):
             return every
         case _:
@@ -128,7 +130,7 @@ def known_options(words: list[str], every: set[str]) -> set[str]:
 
 
 def test_options_that_pages_speak_of_exist():
-    every = set().union(*(options(name) for name in COMMANDS if name != "reproduce"))
+    every = set().union(*map(options, COMMANDS))
     every = every.union(*(options("reproduce", study) for study in STUDIES))
     assert {"--hidden", "--within", "--given", "--quick"} <= every
     for page in PAGES:

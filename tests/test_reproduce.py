@@ -184,7 +184,7 @@ def test_a_study_makes_every_cell_once_and_writes_after_each(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fewer"], "there is no study 'fewer'; there are figure2, table1, table2, fewer-evaluations"),
+        (["fewer"], "there is no study 'fewer'; there are figure1, figure2, table1, table2, table3, bottleneck"),
         (["fewer-evaluations", "--data", "moons"], "--data must be of 8gaussians"),
         (["fewer-evaluations", "--recipes", "luck"], "--recipes must be of paper"),
         (["fewer-evaluations", "--seeds", "0"], "--seeds must be at least 1; got 0"),

@@ -11,7 +11,8 @@ import pytest
 from ffjord.bijections import CNF, Numerics
 from ffjord.bijections.amortized import Amortized, Identity
 from ffjord.bijections.sylvester import Sylvester, orthonormal
-from ffjord.divergence import Exact, Hutchinson
+from ffjord.divergence import ClosedForm, Exact, Hutchinson
+from ffjord.dynamics.given import Given
 from ffjord.dynamics.low_rank import LowRankMLP
 from ffjord.experiments import ModelConfig
 from ffjord.solve import Solver
@@ -74,21 +75,6 @@ def test_low_rank_layers_are_their_equation():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("kind", ["low-rank", "bias", "full", "none"])
-def test_one_hidden_layer_has_its_trace_in_closed_form(kind):
-    net = LowRankMLP(3, (5,), amortization=kind, rank=2, key=KEY)
-    condition = jax.random.normal(jax.random.key(1), (net.condition_size,)) if net.condition_size else None
-    t, z = jnp.asarray(0.3), jax.random.normal(jax.random.key(2), (3,))
-    value, trace = net.value_and_divergence(t, z, condition)
-    np.testing.assert_allclose(value, net(t, z, condition), rtol=1e-12)
-    np.testing.assert_allclose(trace, jnp.trace(jax.jacfwd(lambda z: net(t, z, condition))(z)), rtol=1e-12)
-    deeper = LowRankMLP(3, (5, 5), key=KEY)
-    assert not deeper.has_closed_form
-    with pytest.raises(ValueError, match="one hidden layer"):
-        deeper.value_and_divergence(t, z)
-
-
-@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(("kind", "size"), [("none", 0), ("bias", 8), ("full", 5 * 4 + 5 + 3 * 6 + 3)])
 def test_other_amortizations(kind, size):
     net = LowRankMLP(3, (5,), amortization=kind, key=KEY)
@@ -101,9 +87,48 @@ def test_other_amortizations(kind, size):
 
 
 @pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+@pytest.mark.parametrize("kind", ["low-rank", "bias", "full", "none"])
+def test_the_trace_in_closed_form_is_the_sum_of_the_jacobians_diagonal(hidden, kind):
+    net = LowRankMLP(3, hidden, amortization=kind, rank=2, key=KEY)
+    condition = jax.random.normal(jax.random.key(1), (net.condition_size,)) if kind != "none" else None
+    t, z = jnp.asarray(0.3), jax.random.normal(jax.random.key(2), (3,))
+    dz, trace = Exact()(Given(net, condition), t, z)
+    assert net.has_closed_form
+    for given in (condition, net.prepare(condition, trace=True)):
+        found = net.value_and_divergence(t, z, given)
+        np.testing.assert_allclose(found[0], dz, rtol=1e-12)
+        np.testing.assert_allclose(found[1], trace, rtol=1e-10)
+        np.testing.assert_allclose(net(t, z, given), dz, rtol=1e-12)
+    assert not LowRankMLP(3, (5, 5, 5), key=KEY).has_closed_form
+
+
+@pytest.mark.usefixtures("x64")
+def test_flows_and_their_gradients_do_not_depend_on_which_exact_trace():
+    net = LowRankMLP(3, (5, 4), rank=2, nonlinearity="tanh", key=KEY)
+    z, features = (jax.random.normal(jax.random.key(i), (2, n)) for i, n in ((1, 3), (2, 4)))
+
+    def loss(flow, features):
+        out = flow.forward(z, condition=features, train=True, key=KEY)
+        return jnp.sum(out.value**2 + out.log_det[:, None])
+
+    found = []
+    for divergence, gradient in ((Exact(), "checkpointed"), (ClosedForm(), "adjoint")):
+        numerics = Numerics(divergence, Solver(rtol=1e-7, atol=1e-7, gradient=gradient))  # pyright: ignore[reportArgumentType]
+        flow = Amortized(CNF(net, training=numerics), net.condition_size, 4, key=KEY)
+        found.append(jax.tree.leaves(eqx.filter_jit(eqx.filter_grad(loss))(flow, features).linear))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
 def test_orthonormal_columns():
-    q = orthonormal(jax.random.normal(KEY, (6, 3)))
-    np.testing.assert_allclose(q.T @ q, np.eye(3), atol=1e-10)
+    for scale in ((1.0, 1.0, 1.0), (1e-4, 1.0, 100.0)):
+        matrix = jax.random.normal(KEY, (6, 3)) * jnp.asarray(scale)
+        q = orthonormal(matrix)
+        np.testing.assert_allclose(q.T @ q, np.eye(3), atol=1e-10)
+        left, _, right = np.linalg.svd(matrix, full_matrices=False)
+        np.testing.assert_allclose(q, left @ right, atol=1e-8)  # the nearest one
 
 
 def test_a_sylvester_flow_says_that_it_has_no_inverse():
@@ -119,6 +144,16 @@ def test_shapes_of_encoder_and_decoder(shape):
     for outputs in (1, 256):
         decoder = Decoder(shape, 64, outputs=outputs, key=KEY)
         assert eqx.filter_eval_shape(decoder, z).shape == (*shape[:2], outputs)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_last_two_layers_for_grey_levels_are_computed_as_one():
+    decoder, x = Decoder((4, 8, 1), 2, outputs=7, key=KEY), jnp.ones(2)
+    h = decoder.first(x).reshape(1, 2, -1)
+    for layer in decoder.layers:
+        h = layer(h)
+    assert decoder.wide is not None
+    np.testing.assert_allclose(decoder(x), decoder.last(decoder.wide(h)), rtol=1e-10)
 
 
 def test_sides_that_cannot_be_halved_twice_are_refused():

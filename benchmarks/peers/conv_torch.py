@@ -7,6 +7,7 @@ from torch import nn
 from torchdiffeq import odeint, odeint_adjoint
 
 from .conv_work import images, kernels
+from .torchdiffeq_ffjord import Augmented
 from .work import Work
 
 
@@ -29,22 +30,6 @@ class Net(nn.Module):
             z = nn.functional.conv2d(told, kernel, bias, padding=1)
             z = nn.functional.softplus(z) if i < last else z
         return z
-
-
-class Augmented(nn.Module):
-    """d/dt of (z, log_det), with the trace by reverse mode."""
-
-    def __init__(self, net, noise):
-        super().__init__()
-        self.net, self.noise = net, noise
-
-    def forward(self, t, state):
-        z = state[0]
-        with torch.enable_grad():
-            z = z.requires_grad_(True) if z.is_leaf else z
-            f = self.net(t, z)
-            (product,) = torch.autograd.grad(f, z, self.noise, create_graph=True)
-        return f, (product * self.noise).sum((1, 2, 3))
 
 
 class Peer:

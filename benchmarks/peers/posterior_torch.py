@@ -5,6 +5,7 @@ from torch import nn
 from torchdiffeq import odeint, odeint_adjoint
 
 from .posterior_work import layers
+from .torchdiffeq_ffjord import Augmented
 from .work import Work
 
 NONLINEARITIES = {"softplus": nn.functional.softplus, "tanh": torch.tanh}
@@ -31,22 +32,6 @@ class Net(nn.Module):
             y = y + torch.bmm(inner[:, None, :], self.u[i])[:, 0] + self.b[i]
             z = self.sigma(y) if i < last else y
         return z
-
-
-class Augmented(nn.Module):
-    """d/dt of (z, log_det), with the trace by reverse mode."""
-
-    def __init__(self, net, noise):
-        super().__init__()
-        self.net, self.noise = net, noise
-
-    def forward(self, t, state):
-        z = state[0]
-        with torch.enable_grad():
-            z = z.requires_grad_(True) if z.is_leaf else z
-            f = self.net(t, z)
-            (product,) = torch.autograd.grad(f, z, self.noise, create_graph=torch.is_grad_enabled())
-        return f, (product * self.noise).sum(1)
 
 
 class Peer:

@@ -27,7 +27,7 @@ class Augmented(torch.nn.Module):
                 trace = sum(column[0][:, i] for i, column in enumerate(columns))
             else:
                 (product,) = torch.autograd.grad(f, z, self.noise, create_graph=graph)
-                trace = (product * self.noise).sum(-1)
+                trace = (product * self.noise).flatten(1).sum(1)
         return (f, trace) if graph else (f.detach(), trace.detach())
 
 

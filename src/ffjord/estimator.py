@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ffjord import automatic, columns
 from ffjord.arrays import atomic_file, from_dict, to_dict
 from ffjord.automatic import AUTO, is_auto, whole
-from ffjord.choices import DivergenceName, DynamicsName, LayerKind, MethodName, NonlinearityName, ObjectiveName
+from ffjord.choices import DivergenceName, DynamicsName, FlowObjective, LayerKind, MethodName, NonlinearityName
 from ffjord.data.source import Rows
 from ffjord.errors import InputError, SolveError, TrainingError
 from ffjord.experiments.build import build_objective
@@ -103,7 +103,7 @@ class FFJORD(DensityMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        objective: Literal["auto"] | ObjectiveName = "auto",
+        objective: Literal["auto"] | FlowObjective = "auto",
         matching_steps: int = 0,
         regularization: Mapping[str, float] | None = None,
         dynamics: Literal["auto"] | DynamicsName = "auto",
@@ -351,6 +351,9 @@ class FFJORD(DensityMixin, BaseEstimator):
         for name in ("objective", "dynamics", "layer", "nonlinearity", "method", "divergence"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} must be a name; got {getattr(self, name)!r}.")
+        if self.objective not in ("auto", *get_args(FlowObjective)):
+            known = ", ".join(get_args(FlowObjective))
+            raise InputError(f"objective must be one of {known}; got {self.objective!r}.")
         for name in ("flows", "batch_size", *([] if is_auto(self.steps) else ["steps"])):
             whole(name, getattr(self, name))
         whole("matching_steps", self.matching_steps, least=0)

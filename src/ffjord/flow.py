@@ -123,7 +123,7 @@ class Flow(eqx.Module):
     ) -> Float[Array, " n"]:
         """n log-densities, in nats and in the data's own units, with the bijection's `testing` numerics."""
         density = self.density(x, condition=condition, key=key)
-        _raise_if_failed(density.report)
+        raise_if_failed(density.report)
         return density.log_prob
 
     def density(
@@ -162,7 +162,7 @@ class Flow(eqx.Module):
     ) -> Path:
         """z(t) of n samples at the given times in [0, 1], with log p(z(t)) at each."""
         x, log_prob, report = _path(self, n, jnp.asarray(times, self.dtype), self._conditions(condition, n), key)
-        _raise_if_failed(report)
+        raise_if_failed(report)
         return Path(jnp.asarray(times, self.dtype), x, log_prob)
 
     def rows_to_calibrate(self) -> int:
@@ -186,7 +186,7 @@ class Flow(eqx.Module):
         if n < 1:
             raise ValueError(f"n must be at least 1; got {n}.")
         samples = draw(self, n, self._conditions(condition, n), key)
-        _raise_if_failed(samples.report)
+        raise_if_failed(samples.report)
         return samples
 
     def _batch(self, x: Any) -> Array:
@@ -262,7 +262,8 @@ def _without_divergence(bijection: AbstractBijection) -> AbstractBijection:
     return map_continuous_parts(lambda cnf: eqx.tree_at(lambda c: c.testing.divergence, cnf, Skipped()), bijection)
 
 
-def _raise_if_failed(report: Report) -> None:
+def raise_if_failed(report: Report) -> None:
+    """Raises `SolveError` if a solve failed; under a transformation it cannot."""
     if isinstance(report.outcome, Tracer):
         return
     outcomes = np.asarray(report.outcome)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ffjord.bijections import map_continuous_parts
+from ffjord.bijections.base import Report
 from ffjord.data.source import Conditioned
 from ffjord.flow import Flow
 
@@ -50,16 +51,10 @@ class Likelihood:
         x, condition = Conditioned.of(batch)
         density = flow.density(x, condition=condition, train=True, key=key)
         report, nll = density.report, -jnp.mean(density.log_prob)
-        metrics = {
-            "nfe": jnp.mean(report.nfe.astype(jnp.float32)),
-            "accepted": jnp.mean(report.accepted.astype(jnp.float32)),
-            "rejected": jnp.mean(report.rejected.astype(jnp.float32)),
-            "outcome": jnp.max(report.outcome),
-        }
+        metrics = solver_metrics(report)
         if not self.weights:
             return nll, Progress(metrics, report.observed)
-        means = {name: jnp.mean(report.penalties[name]) for name, _ in self.weights}
-        loss = nll + x[0].size * sum(weight * means[name] for name, weight in self.weights)
+        loss, means = penalized(nll, report, self.weights, x[0].size)
         return loss, Progress(metrics | {"nll": nll} | means, report.observed)
 
     def at(self, step: Int[Array, ""]) -> Objective:
@@ -67,7 +62,7 @@ class Likelihood:
         if self.tightening is None:
             return self
         factor = self.tightening.factor(step)
-        return lambda flow, batch, key: self(_loosened(flow, factor), batch, key)
+        return lambda flow, batch, key: self(loosened(flow, factor), batch, key)
 
 
 likelihood = Likelihood()
@@ -102,7 +97,26 @@ def objective_of(objective: Objective | Staged, step: int) -> Objective:
     return objective.first if step < objective.steps else objective.then
 
 
-def _loosened(flow: Flow, factor: Array) -> Flow:
+def solver_metrics(report: Report) -> dict[str, Array]:
+    """What a batch's solves took, for the metrics file."""
+    return {
+        "nfe": jnp.mean(report.nfe.astype(jnp.float32)),
+        "accepted": jnp.mean(report.accepted.astype(jnp.float32)),
+        "rejected": jnp.mean(report.rejected.astype(jnp.float32)),
+        "outcome": jnp.max(report.outcome),
+    }
+
+
+def penalized(
+    loss: Array, report: Report, weights: tuple[tuple[str, float], ...], size: int
+) -> tuple[Array, dict[str, Array]]:
+    """The loss with D Σ_k weight_k penalty_k for paths in D = `size` dimensions, and the penalties' means."""
+    means = {name: jnp.mean(report.penalties[name]) for name, _ in weights}
+    return loss + size * sum(weight * means[name] for name, weight in weights), means
+
+
+def loosened(flow: Any, factor: Array) -> Any:
+    """The model with so many times the tolerances in its training solves."""
     tolerances = lambda cnf: (cnf.training.solver.rtol, cnf.training.solver.atol)
     scaled = lambda cnf: eqx.tree_at(tolerances, cnf, tuple(factor * value for value in tolerances(cnf)))
     return map_continuous_parts(scaled, flow)

@@ -7,6 +7,7 @@ checkpoints/     training states (Orbax)
 damaged/         checkpoints that could not be read, if there were any
 weights.npz      the best model so far
 results.json     what `ffjord evaluate` found
+report.html      the page that `ffjord train --report` keeps up to date
 columns.json     of a table that `ffjord fit` learnt: names, mean and scale of its columns
 """
 
@@ -106,6 +107,17 @@ class Run:
             file.flush()
             yield
 
+    def is_training(self) -> bool:
+        """Whether a training is at work in the directory."""
+        try:
+            with (self.path / ".lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # no training was ever here, or none can be
+            pass
+        return False
+
     @property
     def weights(self) -> Path:
         return self.path / "weights.npz"
@@ -117,6 +129,10 @@ class Run:
     @property
     def results(self) -> Path:
         return self.path / "results.json"
+
+    @property
+    def page(self) -> Path:
+        return self.path / "report.html"
 
     @property
     def checkpoints(self) -> Path:
@@ -142,7 +158,21 @@ class Run:
         return build_source(self.experiment, folder=self.path)
 
     def flow(self):
-        """The best model of the run."""
+        """The best model of the run, if it is a flow."""
+        if self.is_autoencoder:
+            raise InputError(
+                f"{self.path} is a variational autoencoder, of whose density only a bound is known; `ffjord evaluate` "
+                "tells it, and resume, sample and plot are for it too."
+            )
+        return self.model()
+
+    @property
+    def is_autoencoder(self) -> bool:
+        """Whether the model is an autoencoder, and not a flow."""
+        return self.experiment.model.posterior is not None
+
+    def model(self):
+        """The best model of the run: a flow, or an autoencoder."""
         from ffjord.arrays import load_arrays
         from ffjord.experiments.build import build_flow
 
@@ -169,12 +199,12 @@ def _held(path: Path) -> InputError:
 
 
 def load_pretrained(name: str):
-    """The trained `Flow` that ships with the package under this name, such as "toy-8gaussians"."""
+    """The trained `Flow`, or autoencoder, that ships with the package under this name, such as "toy-8gaussians"."""
     folder = _package_folder() / name
     if not (folder / "config.json").is_file():
         names = sorted(path.parent.name for path in _package_folder().glob("*/config.json"))
         raise InputError(f"there is no pretrained model {name!r}; there are {', '.join(names) or 'none'}.")
-    return Run.open(folder).flow()
+    return Run.open(folder).model()
 
 
 def _packaged(path: Path) -> Path:

@@ -3,20 +3,41 @@
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ffjord import devices
+from ffjord.bijections.base import Report
 from ffjord.errors import SolveError
-from ffjord.flow import Flow
+from ffjord.flow import Density
 from ffjord.solve import MESSAGES, OK
 
 CHUNK = 2048
 """Rows at once, of rows with few columns."""
 _NUMBERS = 2**18
+
+
+@runtime_checkable
+class Scored(Protocol):
+    """What can be scored: a `Flow`, or an autoencoder by its bound."""
+
+    @property
+    def event_shape(self) -> tuple[int, ...]: ...
+    @property
+    def density(self) -> Callable[..., Density]: ...
+
+
+@runtime_checkable
+class Sampled(Protocol):
+    """What samples can be drawn from."""
+
+    @property
+    def event_shape(self) -> tuple[int, ...]: ...
+    @property
+    def sample(self) -> Callable[..., Any]: ...
 
 
 class Scores(NamedTuple):
@@ -68,7 +89,7 @@ def _moved(sums: np.ndarray, d: float) -> np.ndarray:
 
 
 def score(
-    flow: Flow,
+    flow: Scored,
     x: np.ndarray,
     *,
     conditions: np.ndarray | None = None,
@@ -96,7 +117,7 @@ def collect(pieces: Iterable[Scores], n: int) -> Scores:
 
 
 def score_blocks(
-    flow: Flow,
+    flow: Scored,
     blocks: Iterable[np.ndarray],
     n: int,
     *,
@@ -111,26 +132,49 @@ def score_blocks(
     which are cut off again. `progress` is told how many rows are done, of how many. A solve that fails raises
     `SolveError`.
     """
+    flow, size = devices.copied(flow), chunk or rows_at_once(flow)
+    ask = lambda x, condition, key: flow.density(x, condition=condition, key=key)
+    for density, rows in asked(ask, blocks, n, size, conditions=conditions, progress=progress, key=key):
+        yield Scores(devices.fetch(density.log_prob)[:rows], *costs(density.report))
+
+
+def asked(
+    ask: Callable[[Any, Any, PRNGKeyArray | None], Any],
+    blocks: Iterable[np.ndarray],
+    n: int,
+    size: int,
+    *,
+    conditions: Iterable[np.ndarray] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    key: PRNGKeyArray | None = None,
+) -> Iterator[tuple[Any, int]]:
+    """What `ask(x, condition, key)` says of chunks of at most `size` rows, and how many rows of each are not filled up.
+
+    Its answers have a `report`, and arrays with a row for each of x. The rest is as in `score_blocks`.
+    """
     if n < 1:
         raise ValueError("there must be at least one row to score; got none.")
-    chunk, done, flow = _size(n, chunk or rows_at_once(flow)), 0, devices.copied(flow)
+    chunk, done = _size(n, size), 0
     given = itertools.repeat(None) if conditions is None else _regrouped(conditions, chunk)
     for rows, condition in zip(_regrouped(blocks, chunk), given, strict=False):
         x, condition = _padded(rows, chunk), None if condition is None else _padded(condition, chunk)
         chunk_key = None if key is None else devices.copied(jax.random.fold_in(key, done))
         with devices.spread():
-            density = flow.density(x, condition=condition, key=chunk_key)
-        report = density.report
-        _check(devices.fetch(report.outcome), done, done + len(rows))
+            answer = ask(x, condition, chunk_key)
+        _check(devices.fetch(answer.report.outcome), done, done + len(rows))
         done += len(rows)
-        costs = [float(np.mean(devices.fetch(cost))) for cost in (report.nfe, report.accepted, report.rejected)]
-        yield Scores(devices.fetch(density.log_prob)[: len(rows)], *costs)
+        yield answer, len(rows)
         if progress is not None:
             progress(done, n)
 
 
+def costs(report: Report) -> list[float]:
+    """Evaluations, accepted and rejected steps of a chunk's solves."""
+    return [float(np.mean(devices.fetch(cost))) for cost in (report.nfe, report.accepted, report.rejected)]
+
+
 def sample_blocks(
-    flow: Flow,
+    flow: Sampled,
     n: int,
     *,
     conditions: np.ndarray | None = None,
@@ -140,13 +184,13 @@ def sample_blocks(
     """n samples, chunk by chunk, each with its row of `conditions` if there are any; the last chunk is cut off."""
     chunk = _size(n, rows_at_once(flow))
     for start in range(0, n, chunk):
-        given = None if conditions is None else _padded(conditions[start : start + chunk], chunk)
-        yield np.asarray(flow.sample(chunk, condition=given, key=jax.random.fold_in(key, start)))[: n - start]
+        given = {} if conditions is None else {"condition": _padded(conditions[start : start + chunk], chunk)}
+        yield np.asarray(flow.sample(chunk, **given, key=jax.random.fold_in(key, start)))[: n - start]
         if progress is not None:
             progress(min(start + chunk, n), n)
 
 
-def rows_at_once(flow: Flow) -> int:
+def rows_at_once(flow: Scored | Sampled) -> int:
     """How many rows are scored together: fewer where they are long, as images are, whose layers are longer still."""
     rows = max(16, _NUMBERS // math.prod(flow.event_shape))
     return min(CHUNK, 1 << rows.bit_length() - 1)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report, Transformed
-from ffjord.divergence import AbstractDivergence, Dynamics, Exact
+from ffjord.divergence import AbstractDivergence, ClosedForm, Dynamics, Exact
 from ffjord.dynamics.given import Given
 from ffjord.parameters import Buffer, Counter
 from ffjord.regularizers import AbstractRegularizer
@@ -121,8 +121,8 @@ class CNF(AbstractBijection):
         self, z: Array, start: Array, end: Array, condition: Any, train: bool, key: PRNGKeyArray | None
     ) -> Transformed:
         numerics = self.training if train else self.testing
-        condition = _prepared(self.dynamics, condition)
         noise = _draw_noise(numerics, self.dynamics, z, condition, key)
+        condition = _prepared(self.dynamics, condition, numerics.divergence)
         if numerics.steer:
             key_end = jax.random.fold_in(_needed(key, "steer"), 2)
             factor = 1 + numerics.steer * jax.random.uniform(key_end, (), z.dtype, -1.0, 1.0)
@@ -167,10 +167,12 @@ class _AugmentedDynamics(eqx.Module):
         return State(length * seen.dz, length * seen.trace, penalties)
 
 
-def _prepared(dynamics: Dynamics, condition: Any) -> Any:
-    """The conditions as the dynamics wants them at every evaluation, if it has wishes."""
+def _prepared(dynamics: Dynamics, condition: Any, divergence: AbstractDivergence) -> Any:
+    """The conditions as the dynamics wants them at every evaluation, if it has wishes: made once for a whole solve."""
     prepare = getattr(dynamics, "prepare", None)
-    return condition if prepare is None or condition is None else jax.vmap(prepare)(condition)
+    if prepare is None or condition is None:
+        return condition
+    return jax.vmap(lambda c: prepare(c, trace=isinstance(divergence, ClosedForm)))(condition)
 
 
 def _given(dynamics: Dynamics, condition: Any) -> Dynamics:

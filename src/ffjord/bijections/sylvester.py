@@ -9,13 +9,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from equinox.internal import while_loop
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report, Transformed
 
 Kind = Literal["orthogonal", "householder", "triangular"]
 _ITERATIONS = 30
-"""At most; orthogonal to rounding long before."""
+"""At most: enough for a matrix whose singular values differ by a factor of a million."""
 
 
 class Sylvester(AbstractBijection):
@@ -28,9 +29,9 @@ class Sylvester(AbstractBijection):
     **Arguments:**
 
     - `dim`: D, the size of z.
-    - `kind`: orthogonal: Q (D × `columns`) is the orthogonal matrix nearest to a given one, by the iteration
-      Q ← Q (I + (I - QᵀQ)/2); householder: Q (D × D) is a product of `reflections`; triangular: Q is the identity, or
-      with `reverse` the reversal of the order.
+    - `kind`: orthogonal: Q (D × `columns`) is the matrix with orthonormal columns nearest to a given one; householder:
+      Q (D × D) is a product of `reflections`; triangular: Q is the identity, or with `reverse` the reversal of the
+      order.
     """
 
     dim: int = eqx.field(static=True)
@@ -115,11 +116,23 @@ class Sylvester(AbstractBijection):
 
 
 def orthonormal(matrix: Float[Array, "dim m"]) -> Float[Array, "dim m"]:
-    """The matrix with orthonormal columns that the iteration Q ← Q (I + (I - QᵀQ)/2) finds from a given one.
+    """The matrix with orthonormal columns nearest to a given one, by the iteration
 
-    It converges if the largest singular value is below √3; the start is divided by the Frobenius norm.
+        Q ← Q (15 I - 10 G + 3 G²)/8,   G = QᵀQ,
+
+    which triples the number of right digits in the end. It starts from singular values of at most 1, and takes as many
+    steps as it has to: half a dozen for most matrices.
     """
-    q = matrix / jnp.linalg.norm(matrix)
-    eye = jnp.eye(matrix.shape[1], dtype=matrix.dtype)
-    step = lambda q, _: (q @ (1.5 * eye - 0.5 * q.T @ q), None)
-    return jax.lax.scan(step, q, None, length=_ITERATIONS)[0]
+    eye, eps = jnp.eye(matrix.shape[1], dtype=matrix.dtype), jnp.finfo(matrix.dtype).eps
+    gram = matrix.T @ matrix
+    norm = lambda symmetric: jnp.max(jnp.sum(jnp.abs(symmetric), axis=0))  # not less than the largest eigenvalue
+    bound = norm(gram)
+    step = lambda q, gram: q @ (1.875 * eye - 1.25 * gram + 0.375 * gram @ gram)
+
+    def advance(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        q = step(*state)
+        return q, q.T @ q
+
+    far = lambda state: norm(state[1] - eye) > eps ** (1 / 3)
+    how = {"max_steps": _ITERATIONS, "kind": "checkpointed", "checkpoints": _ITERATIONS}
+    return step(*while_loop(far, advance, (matrix / jnp.sqrt(bound), gram / bound), **how))

@@ -15,6 +15,7 @@ COMMANDS = {
     "resume": "go on with a run where it stopped",
     "evaluate": "test likelihood of a run, exact and with its standard error",
     "compare": "runs side by side: likelihoods, differences on the same points, and what they cost",
+    "report": "the page of a run: curves, results, checks, and the flow in motion, in one HTML file",
     "check": "can the numbers of a run be trusted? Verdicts, and samples against data",
     "sample": "draw samples: .npy, .csv or a picture",
     "score": "log-densities of the points in a file",

@@ -100,9 +100,9 @@ def _opened(given: Arguments) -> tuple[list[Entry], int]:
 
 def _check_same_data(entries: list[Entry]) -> None:
     """Refuses runs whose likelihoods are not of the same thing, or whose test rows another one has learnt."""
-    first = _data(entries[0].run)
+    first = data_of(entries[0].run)
     for path, run in entries[1:]:
-        for what, (identity, words) in _data(run).items():
+        for what, (identity, words) in data_of(run).items():
             if identity != first[what][0]:
                 raise InputError(
                     f"{entries[0].path} and {path} cannot be compared, because their {what} differ: {first[what][1]} "
@@ -110,7 +110,7 @@ def _check_same_data(entries: list[Entry]) -> None:
                 )
 
 
-def _data(run: Run) -> dict[str, tuple[Any, str]]:
+def data_of(run: Run) -> dict[str, tuple[Any, str]]:
     """What must be the same, and what to call it; first the data, which decide what else there is."""
     from ffjord.table.rows import digest
 
@@ -161,7 +161,7 @@ def _compared(entries: list[Entry], to: int, given: Arguments) -> "Comparison":
         measured.append(measure(flow, points, given.samples, log_scale=log_scale, label=name, **keys))
     about = [_about(entry, flow) for entry, flow in zip(entries, flows, strict=True)]
     rows = side_by_side(about, measured, points, given.samples, to=to)
-    data, part = _data(entries[0].run)["data"][1], f"{len(points.x):,} of {source.num_test:,}"
+    data, part = data_of(entries[0].run)["data"][1], f"{len(points.x):,} of {source.num_test:,}"
     return Comparison(rows, names, to, f"{part} test points of {data}")
 
 

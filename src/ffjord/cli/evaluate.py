@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ffjord.choices import DivergenceName
-from ffjord.cli import comparison
+from ffjord.cli import autoencoder, comparison
 from ffjord.cli.common import Cluster, RunPath, new_file, parse, print_table
 from ffjord.data.pictures import is_image
 from ffjord.errors import InputError
@@ -19,7 +19,8 @@ from ffjord.runs import Run, write_json
 _EXAMPLES = """\
   ffjord evaluate runs/toy/pinwheel
   ffjord evaluate pretrained/toy-8gaussians --limit 10000
-  ffjord evaluate pretrained/toy-8gaussians --within 0.01"""
+  ffjord evaluate pretrained/toy-8gaussians --within 0.01
+  ffjord evaluate runs/vae/frey --importance 500"""
 
 
 _METHODS = ("dopri5", "rk4", "bosh3")
@@ -34,7 +35,10 @@ class Arguments:
     limit: int | None = None
     """Use only the first so many test points."""
     draws: int = 1
-    """Of images: average over so many draws of their dequantisation and of the trace's noise."""
+    """Of images: average over so many draws of their dequantisation and of the trace's noise; of an autoencoder, of its
+    latent points."""
+    importance: int | None = None
+    """Of an autoencoder: also the likelihood, by so many samples of its posterior an image (importance sampling)."""
     trace: DivergenceName | None = None
     """Another trace than that of the run's settings: exact takes a product with the Jacobian for every dimension."""
     tolerance: float | None = None
@@ -57,6 +61,8 @@ def main(argv: Sequence[str]) -> int:
         raise InputError(f"--limit must be at least 2; got {given.limit}.")
     if given.draws < 1:
         raise InputError(f"--draws must be at least 1; got {given.draws}.")
+    if given.importance is not None and given.importance < 1:
+        raise InputError(f"--importance must be at least 1; got {given.importance}.")
     if given.tolerance is not None and not 0 < given.tolerance < 1:
         raise InputError(f"--tolerance must be between 0 and 1; got {given.tolerance}.")
     if given.within is not None and not 0 < given.within < math.inf:
@@ -68,13 +74,22 @@ def main(argv: Sequence[str]) -> int:
     given.cluster.join()
     compilation.enable_cache()
     run = _solved_by(Run.open(given.run).with_data_dir(given.data_dir), given.trace, given.tolerance)
-    if given.draws > 1 and not is_image(run.experiment.data.name):
-        raise InputError("--draws is for images, whose pixels are dequantised by noise; leave it out.")
+    _check_kind(run, given)
     with devices.together():
-        results = evaluate(run, given.limit, given.within, draws=given.draws)
+        results = evaluate(run, given.limit, given.within, draws=given.draws, importance=given.importance)
     if not devices.is_writer():
         return 0
     return show_and_write(run, results, given.out)
+
+
+def _check_kind(run: Run, given: Arguments) -> None:
+    """Refuses what is not for the run's kind of model."""
+    if given.draws > 1 and not is_image(run.experiment.data.name) and not run.is_autoencoder:
+        raise InputError("--draws is for images, whose pixels are dequantised by noise; leave it out.")
+    if given.importance is not None and not run.is_autoencoder:
+        raise InputError(f"--importance is for autoencoders; the likelihood of {run.path} is known without it.")
+    if given.within is not None and run.is_autoencoder:
+        raise InputError(f"--within is for flows, and {run.path} is an autoencoder; leave it out.")
 
 
 def show_and_write(run: Run, results: dict[str, Any], out: Path | None = None) -> int:
@@ -107,19 +122,27 @@ def _solved_by(run: Run, trace: DivergenceName | None, tolerance: float | None) 
     return Run(run.path, dataclasses.replace(run.experiment, solve=solve))
 
 
-def evaluate(run: Run, limit: int | None = None, within: float | None = None, *, draws: int = 1) -> dict[str, Any]:
+def evaluate(
+    run: Run,
+    limit: int | None = None,
+    within: float | None = None,
+    *,
+    draws: int = 1,
+    importance: int | None = None,
+) -> dict[str, Any]:
     """Negative log-likelihood of test points under the best model, with its standard error and the solver's report.
 
     That of a fitted table is in the table's own units, beside those of simpler densities on the same rows; that of
     images is in bits a dimension too, averaged over `draws` draws of noise. With `within`, also that of the fewest
-    fixed steps which keep it within so many nats on the validation points.
+    fixed steps which keep it within so many nats on the validation points. Of an autoencoder it is the negative bound,
+    and with `importance` the likelihood by so many samples.
     """
     import jax
     import numpy as np
 
     from ffjord.parameters import count_parameters
 
-    flow, source, layout = run.flow(), run.source(), run.layout()
+    flow, source, layout = run.model(), run.source(), run.layout()
     shift = 0.0 if layout is None else layout.log_scale
     key, solve = jax.random.key(run.experiment.seed), run.experiment.solve
     fixed = None if within is None else _fewest_steps(flow, source.validation(), within, key)
@@ -127,7 +150,9 @@ def evaluate(run: Run, limit: int | None = None, within: float | None = None, *,
     results = {
         "experiment": run.experiment.name,
         **(
-            _scored_images(flow, source, limit, draws, key)
+            autoencoder.scored(run, flow, source, limit, draws, importance, key)
+            if run.is_autoencoder
+            else _scored_images(flow, source, limit, draws, key)
             if is_image(run.experiment.data.name)
             else _scored(flow, source, limit, key, shift, kept)
         ),
@@ -237,7 +262,7 @@ def _divergence(flow) -> str:
 def _shown(run: Run, results: dict[str, Any]) -> dict[str, str]:
     shown = {
         **(_bits(results) if "bits_per_dim" in results else {}),
-        "test NLL": _nll(results),
+        **(autoencoder.shown(results) if "negative_elbo" in results else {"test NLL": _nll(results)}),
         "points": f"{results['points']:,}",
         **(_solved(results) if results["divergence"] else {}),
         "parameters": f"{results['parameters']:,}",

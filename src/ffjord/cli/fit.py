@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ffjord.choices import DynamicsName, MethodName, NonlinearityName, ObjectiveName
+from ffjord.choices import DynamicsName, FlowObjective, MethodName, NonlinearityName
 from ffjord.cli.common import check_seed, parse
 from ffjord.errors import InputError
 from ffjord.experiments import DataConfig, Experiment, FileConfig
@@ -28,7 +28,7 @@ _EXAMPLES = """\
 class Settings:
     """How to learn. What is not given is chosen by the size of the table."""
 
-    objective: ObjectiveName | None = None
+    objective: FlowObjective | None = None
     """What training minimises: the likelihood up to 32 columns, flow matching for more, if not given."""
     dynamics: DynamicsName | None = None
     """The network."""

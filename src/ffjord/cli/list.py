@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ffjord.cli.common import parse
 from ffjord.experiments import EXPERIMENTS, Experiment
 from ffjord.experiments.comparisons import KINDS
+from ffjord.experiments.vae import POSTERIORS
 
 
 @dataclass(frozen=True)
@@ -22,18 +23,12 @@ def main(argv: Sequence[str]) -> int:
     table = Table("experiment", "data", "model and training", "in the paper", box=box.SIMPLE_HEAD)
     table.columns[0].no_wrap = True
     for experiment in EXPERIMENTS.values():
-        how = f"{_model(experiment)}\n{_training(experiment)}"
+        how = f"{experiment.model.in_short()}\n{_training(experiment)}"
         table.add_row(experiment.name, experiment.summary, how, experiment.paper)
     Console().print(table)
-    print(f"With the models that the paper compares with: toy/NAME-glow; table/NAME-MODEL for {', '.join(KINDS)}.")
+    print(f"With the models that the paper compares with: toy/NAME-glow; table/NAME-MODEL for {', '.join(KINDS)};")
+    print(f"vae/NAME-POSTERIOR for {', '.join(POSTERIORS)}.")
     return 0
-
-
-def _model(experiment: Experiment) -> str:
-    model = experiment.model
-    flows = f"{model.flows} × " if model.flows > 1 else ""
-    kind = model.layer if model.dynamics == "mlp" else model.dynamics
-    return f"{flows}{'-'.join(map(str, model.hidden))} {model.nonlinearity}, {kind}"
 
 
 def _training(experiment: Experiment) -> str:

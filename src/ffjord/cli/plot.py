@@ -17,11 +17,14 @@ _EXAMPLES = """\
   ffjord plot runs/image/digits --temperatures 0.7 1.0 --samples 36"""
 
 _TEMPERATURES, _SAMPLES, _PAIRS = (0.7, 0.85, 1.0), 24, 4
+_POSTERIORS = 2000
+"""Of images whose posteriors are drawn."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Pictures of a run: figure.png, flow.gif in 1 or 2 dimensions; samples, interpolation and path of images."""
+    """Pictures of a run: figure.png, flow.gif in 1 or 2 dimensions; samples, interpolation and path of images;
+    reconstructions and samples of an autoencoder, and its posterior, if its latent space is a plane."""
 
     run: RunPath
     frames: int = 60
@@ -45,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     compilation.enable_cache()
     run = Run.open(given.run).with_data_dir(given.data_dir)
     pictures = draw_images if is_image(run.experiment.data.name) else draw
-    for path in pictures(run, given):
+    for path in (draw_autoencoder if run.is_autoencoder else pictures)(run, given):
         print(path)
     return 0
 
@@ -94,6 +97,23 @@ def draw_images(run: Run, given: Arguments) -> Iterator[Path]:
     elif given.frames:
         with rows_bar("drawing frames") as progress:
             yield from animate_images(flow, run.path / "path", frames=given.frames, progress=progress, **what)
+
+
+def draw_autoencoder(run: Run, given: Arguments) -> Iterator[Path]:
+    """The same for an autoencoder."""
+    import jax
+
+    from ffjord.report.autoencoder import figure_of_draws, figure_of_latent, figure_of_reconstructions
+
+    vae, key, name = run.model(), jax.random.key(given.seed), run.experiment.name
+    what = {"n": given.samples, "key": key, "title": name}
+    yield _save(run.path / "samples.png", figure_of_draws(vae, temperatures=given.temperatures, **what))
+    data = _test_images(run, _POSTERIORS)
+    if data is None:
+        return
+    yield _save(run.path / "reconstructions.png", figure_of_reconstructions(vae, data, **what))
+    if vae.latent == 2:
+        yield _save(run.path / "latent.png", figure_of_latent(vae, data, key=key, title=name))
 
 
 def _test_images(run: Run, n: int) -> Any:

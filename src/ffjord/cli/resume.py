@@ -34,6 +34,8 @@ class Arguments:
     cluster: Cluster
     data_dir: Path | None = None
     """Directory of the data's files, in place of the one that the run was trained with so far."""
+    report: bool = False
+    """Keep a page about the run up to date: report.html in its directory, with the flow in motion at the end."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -52,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     compilation.enable_cache()
     if experiment != run.experiment:
         check_settings(experiment, run.path)
-    return train_and_tell(run, experiment)
+    return train_and_tell(run, experiment, report=given.report)
 
 
 def _run(argv: Sequence[str]) -> Run | None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from ffjord.cli import autoencoder
 from ffjord.cli.common import RunPath, check_seed, new_file, parse
+from ffjord.data.discrete import discrete_set
 from ffjord.errors import InputError
 from ffjord.progress import rows_bar
 from ffjord.runs import Run
@@ -25,7 +27,8 @@ _EXAMPLES = """\
   ffjord sample pretrained/toy-8gaussians -n 20000 --out picture.png
   ffjord sample runs/fit/houses -n 1000 --given area=80 rooms=3 --out prices.csv
   ffjord sample runs/fit/houses --given houses.csv --out prices.csv
-  ffjord sample runs/image/digits -n 64 --temperature 0.8 --out digits.png"""
+  ffjord sample runs/image/digits -n 64 --temperature 0.8 --out digits.png
+  ffjord sample runs/vae/frey -n 64 --means --out faces.png"""
 
 _DEFAULT, _DEFAULT_IMAGES = 1000, 64
 _IN_A_PICTURE, _IMAGES_IN_A_PICTURE = 10_000_000, 10_000
@@ -43,6 +46,8 @@ class Arguments:
     """How many samples; as many as --given has rows, or else 1000 (64 images), if not given."""
     temperature: float = 1.0
     """Draws from a base that is stretched by so much: below 1, samples are less varied, and images often cleaner."""
+    means: bool = False
+    """Of an autoencoder: the mean image of a latent point in place of one drawn from it, in 256 grey levels."""
     given: tuple[str, ...] = ()
     """What a density that was fitted with --condition-on is given: NAME=VALUE for each of these columns, or a file
     with a row for each sample. Their columns are written beside those of the samples."""
@@ -62,20 +67,30 @@ def main(argv: Sequence[str]) -> int:
     check_seed(given.seed)
     _check_room(path, given.number or _DEFAULT)
     run = Run.open(given.run)
+    if given.means and not run.is_autoencoder:
+        raise InputError(f"--means is for autoencoders, and {run.path} is a flow; leave it out.")
     layout, levels = run.layout(), _levels(run, path)
+    levels = 256 if given.means else levels
     conditions = _conditions(layout, given.given)
     n = _number(given.number, conditions, _DEFAULT if levels is None else _DEFAULT_IMAGES)
     _check_room(path, n, _IN_A_PICTURE if levels is None else _IMAGES_IN_A_PICTURE)
     from ffjord import compilation
 
     compilation.enable_cache()
-    flow = run.flow() if given.temperature == 1 else run.flow().tempered(given.temperature)
+    flow = _model(run, given)
     if levels is None:
         _sample(flow, layout, conditions, n, given.seed, path)
     else:
         _sample_images(flow, levels, n, given.seed, path)
     print(f"{n} samples written to {path}")
     return 0
+
+
+def _model(run: Run, given: Arguments) -> Any:
+    """What samples are drawn from."""
+    if run.is_autoencoder:
+        return autoencoder.Sampler(run.model(), means=given.means, temperature=given.temperature)
+    return run.flow() if given.temperature == 1 else run.flow().tempered(given.temperature)
 
 
 def _conditions(layout: "Layout | None", words: tuple[str, ...]) -> "np.ndarray | None":
@@ -94,11 +109,12 @@ def _levels(run: Run, path: Path) -> int | None:
     """How many grey levels a run's images have; None of a run on something else."""
     from ffjord.data.pictures import image_set, is_image
 
-    if not is_image(run.experiment.data.name):
+    if not is_image(run.experiment.data.name) and not run.is_autoencoder:
         return None
     if path.suffix.lower() == ".csv":
         raise InputError(f"--out {path}: images are written as .npy (bytes) or .png (a picture), not as .csv.")
-    return image_set(run.experiment.data.name).levels
+    about = discrete_set if run.is_autoencoder else image_set
+    return about(run.experiment.data.name).levels
 
 
 def _number(number: int | None, conditions: "np.ndarray | None", default: int) -> int:

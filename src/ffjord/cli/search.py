@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _experiment(given: Arguments) -> Experiment:
     experiment = find(given.experiment)
-    if experiment.model.dynamics != "mlp":
+    if experiment.model.dynamics != "mlp" or experiment.model.posterior is not None:
         raise InputError(f"{experiment.name} has no perceptron to search for; name an experiment such as table/power.")
     if check_seed(given.seed) < 0:
         raise InputError(f"--seed must not be negative; got {given.seed}.")

@@ -1,16 +1,17 @@
 """`ffjord train`."""
 
+import contextlib
 import dataclasses
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tyro
 
 from ffjord.cli.common import Cluster, check_seed, parse
 from ffjord.cli.progress import TrainingDisplay
+from ffjord.cli.report import claim_page, finish_page
 from ffjord.errors import InputError
 from ffjord.experiments import (
     DataConfig,
@@ -23,6 +24,7 @@ from ffjord.experiments import (
     find,
 )
 from ffjord.runs import Run
+from ffjord.units import in_units, units_of
 
 _EXAMPLES = """\
   ffjord train toy/pinwheel
@@ -46,6 +48,8 @@ class Arguments:
     """Run directory; runs/<experiment> if not given. An existing run is never overwritten."""
     seed: int
     """Seed of everything random."""
+    report: bool
+    """Keep a page about the run up to date: report.html in its directory, with the flow in motion at the end."""
     data: DataConfig
     model: ModelConfig
     solve: SolveConfig
@@ -61,17 +65,17 @@ _SETTINGS = ("data", "model", "solve", "train", "matching", "regularization")
 def main(argv: Sequence[str]) -> int:
     experiment = _experiment(argv)
     configs = {name: getattr(experiment, name) for name in _SETTINGS}
-    default = Arguments(experiment.name, None, experiment.seed, **configs, cluster=Cluster())
+    default = Arguments(experiment.name, None, experiment.seed, False, **configs, cluster=Cluster())
     given = parse(Arguments, argv, "train", _EXAMPLES, default)
     if check_seed(given.seed) < 0:
         raise InputError(f"--seed must not be negative; got {given.seed}.")
     settings = {name: getattr(given, name) for name in ("seed", *_SETTINGS)}
     experiment = dataclasses.replace(experiment, **settings)
     path = given.out or Path("runs") / experiment.name
-    return start(path, experiment, given.cluster)
+    return start(path, experiment, given.cluster, report=given.report)
 
 
-def start(path: Path, experiment: Experiment, cluster: Cluster) -> int:
+def start(path: Path, experiment: Experiment, cluster: Cluster, *, report: bool = False) -> int:
     """Checks all settings, makes the run directory, trains."""
     from ffjord import compilation, devices
 
@@ -80,55 +84,60 @@ def start(path: Path, experiment: Experiment, cluster: Cluster) -> int:
     check_settings(experiment)
     made = devices.from_writer(lambda: Run.create(path, experiment).experiment.to_dict())
     print(f"{experiment.name}: {experiment.summary}; into {path}")
-    return train_and_tell(Run(path, Experiment.from_dict(made)))
+    _tell_note(experiment)
+    return train_and_tell(Run(path, Experiment.from_dict(made)), report=report)
 
 
-def train_and_tell(run: Run, experiment: Experiment | None = None) -> int:
+def _tell_note(experiment: Experiment) -> None:
+    """Says how the images of an autoencoder differ from the literature's, if they do."""
+    from ffjord.data.discrete import discrete_set, is_discrete
+    from ffjord.data.images import note
+
+    if not is_discrete(experiment.data.name):
+        return
+    if about := note(discrete_set(experiment.data.name).name, experiment.data.data_dir):
+        print(f"note: {about}.")
+
+
+def train_and_tell(run: Run, experiment: Experiment | None = None, *, report: bool = False) -> int:
     """Trains a run, if wanted with other settings from here on, with a display; shared by `train` and `resume`."""
-    train_with_display(run, experiment or run.experiment)
+    if report:
+        claim_page(run)
+    train_with_display(run, experiment or run.experiment, report=report)
+    if report:
+        finish_page(run)
     drawn = "" if run.experiment.file.path else f"; ffjord plot {run.path}"
     print(f"next: ffjord evaluate {run.path}{drawn}")
     return 0
 
 
-def train_with_display(run: Run, experiment: Experiment) -> None:
+def train_with_display(run: Run, experiment: Experiment, *, report: bool = False) -> None:
     """Trains a run and says how it went. Losses of a fitted table are in its own units, of images in bits/dim."""
     from ffjord.training.run import train_run
 
-    source, units = Run(run.path, experiment).source(), _units(run)
-    with TrainingDisplay(experiment.train.steps) as display:
-        show = lambda row: display(_in_units(row, units, experiment.train))
+    source, units = Run(run.path, experiment).source(), units_of(run)
+    with TrainingDisplay(experiment.train.steps) as display, _page(run, experiment, display.tell, report) as follow:
+
+        def show(row: dict[str, Any]) -> None:
+            display(in_units(row, units, experiment.train))
+            follow(row)
+
         state = train_run(run, source, show=show, tell=display.tell, experiment=experiment)
     loss, seconds = units.shown(float(state.best_loss)), float(state.seconds)
     print(f"best validation loss {loss:.4f} {units.name}, {int(state.step)} steps in {seconds:.0f} s")
 
 
-class _Units(NamedTuple):
-    """What a negative log-likelihood is shown in: factor times nats, and a shift."""
+def _page(
+    run: Run, experiment: Experiment, tell: Callable[[str], None], wanted: bool
+) -> contextlib.AbstractContextManager[Callable[[dict[str, Any]], None]]:
+    """What keeps the page of the run up to date, if that is wanted and this process writes."""
+    from ffjord import devices
 
-    name: str = "nats"
-    factor: float = 1.0
-    shift: float = 0.0
+    if not (wanted and devices.is_writer()):
+        return contextlib.nullcontext(lambda row: None)
+    from ffjord.report.page.live import following
 
-    def shown(self, nats: float) -> float:
-        return self.factor * nats + self.shift
-
-
-def _units(run: Run) -> _Units:
-    from ffjord.data.pictures import image_set, is_image
-
-    if is_image(run.experiment.data.name):
-        about = image_set(run.experiment.data.name)
-        return _Units("bits/dim", 1 / (math.prod(about.shape) * math.log(2)), math.log2(about.levels))
-    layout = run.layout()
-    return _Units() if layout is None else _Units(shift=layout.log_scale)
-
-
-def _in_units(row: dict[str, Any], units: _Units, config: TrainConfig) -> dict[str, Any]:
-    """A row of metrics in the data's units. The loss of flow matching is no likelihood, and has none."""
-    matching = config.steps if config.objective == "flow-matching" else config.warm_start
-    names = ["best", *(["loss"] if row["step"] > matching else [])]
-    return row | {name: units.shown(row[name]) for name in names if name in row}
+    return following(run, experiment, tell)
 
 
 def _experiment(argv: Sequence[str]) -> Experiment:
@@ -143,6 +152,7 @@ def _experiment(argv: Sequence[str]) -> Experiment:
 def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
     """Builds data and model once, so that a wrong setting is named before anything is written."""
     from ffjord import devices
+    from ffjord.data.discrete import is_discrete
     from ffjord.data.pictures import is_image
     from ffjord.data.sets import SETS
     from ffjord.experiments.build import build_flow, build_objective, build_source
@@ -156,9 +166,9 @@ def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
         flow = build_flow(experiment, source)
         build_objective(experiment.train, experiment.solve, experiment.matching, experiment.regularization)
         if experiment.train.objective == "flow-matching" or experiment.train.warm_start:
-            check_matching(flow)
+            check_matching(flow)  # pyright: ignore[reportArgumentType] (autoencoders have another objective)
         _trace(flow, source)
-        if experiment.data.name in SETS or is_image(experiment.data.name):
+        if experiment.data.name in SETS or is_image(experiment.data.name) or is_discrete(experiment.data.name):
             source.batches(0, 1)  # reads the set, so that a missing file is named
     except InputError:
         raise
@@ -173,5 +183,5 @@ def _trace(flow, source) -> None:
 
     abstract = lambda shape: jax.ShapeDtypeStruct((2, *shape), flow.dtype)
     given = None if flow.condition_shape is None else abstract(flow.condition_shape)
-    run = lambda x, c: flow.bijection.inverse(x, condition=c, train=True, key=jax.random.key(0)).value
+    run = lambda x, c: flow.density(x, condition=c, train=True, key=jax.random.key(0)).log_prob
     eqx.filter_eval_shape(run, abstract(source.event_shape), given)

@@ -5,11 +5,23 @@ from collections.abc import Iterator
 import numpy as np
 
 from ffjord.data.binarized import binarized
+from ffjord.data.images import IMAGE_SETS, ImageSet
 from ffjord.data.source import Rows
 from ffjord.data.split import Split
 
+_PREFIX = "vae/"
 _PIXELS = 20
 _BLOCK = 2000
+
+
+def is_discrete(name: str) -> bool:
+    """Whether the name of a data set, such as "vae/frey", is one of images for an autoencoder."""
+    return name.startswith(_PREFIX)
+
+
+def discrete_set(name: str) -> ImageSet:
+    """What there is to know of the set of images with such a name."""
+    return IMAGE_SETS[name.removeprefix(_PREFIX)]
 
 
 class Discrete:

@@ -65,10 +65,19 @@ def rings(n: int, rng: np.random.Generator) -> np.ndarray:
     return 3 * points + 0.08 * rng.standard_normal((n, 2))
 
 
+_MEANS, _VARIANCE = (-2.8, -0.9, 2.0), 0.4
+
+
 def mixture_1d(n: int, rng: np.random.Generator) -> np.ndarray:
     """Three equal Gaussians on a line (the paper's Figure 1)."""
-    means = rng.choice([-2.8, -0.9, 2.0], size=(n, 1))
-    return means + np.sqrt(0.4) * rng.standard_normal((n, 1))
+    means = rng.choice(_MEANS, size=(n, 1))
+    return means + np.sqrt(_VARIANCE) * rng.standard_normal((n, 1))
+
+
+def mixture_1d_density(x: np.ndarray) -> np.ndarray:
+    """Their density at every x."""
+    squares = (x[..., None] - np.asarray(_MEANS)) ** 2 / _VARIANCE
+    return np.mean(np.exp(-0.5 * squares), axis=-1) / np.sqrt(2 * np.pi * _VARIANCE)
 
 
 TOYS: dict[str, Draw] = {

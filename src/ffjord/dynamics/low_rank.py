@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ffjord.choices import Amortization, NonlinearityName
 from ffjord.dynamics.mlp import nonlinearity as _sigma
-
+from ffjord.dynamics.mlp import product_of, trace_with, value_and_slope
 
 Prepared = list[dict[str, Array]]
 """A condition, cut up."""
@@ -72,69 +72,61 @@ class LowRankMLP(eqx.Module):
         """Size of c: 0 if nothing depends on x."""
         return sum(int(np.prod(shape)) for shapes in self._shapes() for shape in shapes.values())
 
-    def prepare(self, condition: Float[Array, " c"] | None) -> Prepared:
+    def prepare(self, condition: Float[Array, " c"] | None, *, trace: bool = False) -> Prepared:
         """The parts of c by layer and name, which may stand in its place: cut up once, and not at every evaluation,
-        where moving them would cost more than the products with them."""
-        parts: Prepared = []
+        where moving them would cost more than the products with them.
+
+        With `trace`, also what the trace takes of the matrices: of one hidden layer H numbers a sample, of two H².
+        """
+        parts: Prepared = [{} for _ in self.weights]
         start = 0
-        for shapes in self._shapes():
-            parts.append({})
-            for name, shape in shapes.items() if condition is not None else ():
+        for part, shapes in zip(parts, self._shapes(), strict=True):
+            if condition is None:
+                break
+            for name, shape in shapes.items():
                 size = int(np.prod(shape))
-                parts[-1][name] = condition[start : start + size].reshape(shape)
+                part[name] = condition[start : start + size].reshape(shape)
                 start += size
-        if self.has_closed_form:
-            parts[0]["diagonal"] = self._diagonal(*parts)
+        if trace:
+            parts[0]["product"] = self._product(parts)
         return parts
 
     def __call__(
         self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | Prepared | None = None
     ) -> Float[Array, " dim"]:
-        own = condition if isinstance(condition, list) else self.prepare(condition)
-        h = z
-        for i in range(len(self.weights) - 1):
-            h = _sigma(self.nonlinearity)(self._layer(i, own[i], t, h))
-        return self._layer(-1, own[-1], t, h)
+        return self._run(t, z, condition if isinstance(condition, list) else self.prepare(condition))[0]
+
+    # The divergence in closed form.
 
     @property
     def has_closed_form(self) -> bool:
-        """Whether `value_and_divergence` exists: it does for one hidden layer."""
-        return len(self.weights) == 2
+        """Whether `value_and_divergence` exists: it does for at most two hidden layers."""
+        return len(self.weights) <= 3
 
     def value_and_divergence(
         self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | Prepared | None = None
     ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
-        """f(t, z) and Tr(df/dz), exactly, for no more than f(t, z).
+        """f(t, z) and Tr(df/dz), exactly: see `MLP.value_and_divergence`. Every sample has its own matrices here, but
+        they are the same along its path, and so is their product: it is made but once a solve."""
+        own = condition if isinstance(condition, list) else self.prepare(condition, trace=True)
+        dz, slopes = self._run(t, z, own)
+        return dz, trace_with(own[0]["product"], slopes)
 
-        With one hidden layer, u = A1 z + …, f = A2 σ(u) + …, each sample with its own A1 and A2,
+    def _run(self, t: Array, z: Array, own: Prepared) -> tuple[Array, list[Array]]:
+        """f(t, z), and σ' in every hidden layer."""
+        h, slopes, last = z, [], len(self.weights) - 1
+        for i, (weight, time, bias) in enumerate(zip(self.weights, self.times, self.biases, strict=True)):
+            h = weight @ h + (time * t + bias) + _moved(own[i], t, h)
+            if i < last:
+                h, slope = value_and_slope(_sigma(self.nonlinearity), h)
+                slopes.append(slope)
+        return h, slopes
 
-            Tr(df/dz) = Tr(A2 diag(σ'(u)) A1) = σ'(u) · diag(A1 A2),
-
-        and the diagonal is the same along the whole path: it is computed once, before the solve.
-        """
-        if not self.has_closed_form:
-            raise ValueError(f"there is a closed form for one hidden layer; this network has {len(self.weights) - 1}.")
-        own = condition if isinstance(condition, list) else self.prepare(condition)
-        u, sigma = self._layer(0, own[0], t, z), _sigma(self.nonlinearity)
-        h, slope = jax.jvp(sigma, (u,), (jnp.ones_like(u),))
-        return self._layer(1, own[1], t, h), slope @ own[0]["diagonal"]
-
-    def _layer(self, i: int, own: dict[str, Array], t: Array, h: Array) -> Array:
-        return self.weights[i] @ h + (self.times[i] * t + self.biases[i]) + _moved(own, t, h)
-
-    def _diagonal(self, first: dict[str, Array], second: dict[str, Array]) -> Float[Array, " hidden"]:
-        """diag(A1 A2) with A = W + U Vᵀ, without ever making the A:
-
-        diag(W1 W2) + diag(U1 (V1ᵀ W2)) + diag((W1 U2) V2ᵀ) + diag(U1 (V1ᵀ U2) V2ᵀ).
-        """
-        w1, w2 = self.weights
-        if "w" in first:
-            w1, w2 = w1 + first["w"], w2 + second["w"]
-        diagonal = jnp.sum(w1 * w2.T, axis=1)
-        if "u" in first:
-            u1, v1, u2, v2 = (own[name] for own in (first, second) for name in ("u", "v"))
-            diagonal += jnp.sum(u1 * (v1 @ w2 + (v1 @ u2.T) @ v2) + v2 * (u2 @ w1.T), axis=0)
-        return diagonal
+    def _product(self, own: Prepared) -> Array:
+        """What the trace takes of the matrices A = W + U Vᵀ."""
+        if len(own) == 2 and "u" in own[0]:
+            return _diagonal(self.weights, own)
+        return product_of([weight + _matrix(parts) for weight, parts in zip(self.weights, own, strict=True)])
 
     def _shapes(self) -> list[dict[str, tuple[int, ...]]]:
         """What of every layer depends on x. U and V lie in memory as Uᵀ and Vᵀ, whose rows are long: products with them
@@ -147,6 +139,21 @@ class LowRankMLP(eqx.Module):
             "none": lambda m, n: {},
         }
         return [kinds[self.amortization](weight.shape[1], weight.shape[0]) for weight in self.weights]
+
+
+def _diagonal(weights: Sequence[Array], own: Prepared) -> Float[Array, " hidden"]:
+    """diag(A1 A2) without ever making the A:
+
+    diag(W1 W2) + diag(U1 (V1ᵀ W2)) + diag((W1 U2) V2ᵀ) + diag(U1 (V1ᵀ U2) V2ᵀ).
+    """
+    (w1, w2), (u1, v1, u2, v2) = weights, (part[name] for part in own for name in ("u", "v"))
+    moved = u1 * (v1 @ w2 + (v1 @ u2.T) @ v2) + v2 * (u2 @ w1.T)
+    return product_of([w1, w2]) + jnp.sum(moved, axis=0)
+
+
+def _matrix(own: dict[str, Array]) -> Any:
+    """U Vᵀ without the column of t, or what there is of it."""
+    return own["u"].T @ own["v"] if "u" in own else own.get("w", 0.0)
 
 
 def _moved(own: dict[str, Array], t: Array, h: Array) -> Any:

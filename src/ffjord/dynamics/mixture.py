@@ -1,4 +1,4 @@
-"""Velocities of pixels that are mixtures: what a pixel's own value tells is in closed form, a network tells the rest."""
+"""The velocity of pixels that are mixtures: what its own value tells in closed form, the rest by a network."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ class PixelMixture(eqx.Module):
     def calibrate(self, x: Float[Array, "n h w c"]) -> "PixelMixture":
         """Itself with its mixture fitted to the values of pixels."""
         values = np.random.default_rng(0).permutation(np.asarray(x, np.float64).ravel())[:_VALUES]
-        found = _fitted(values, self.means.array.size)
+        found: Any = _fitted(values, self.means.array.size)
         like = self.means.array.dtype
         arrays = (np.log(found.weights_), found.means_[:, 0], np.sqrt(found.covariances_[:, 0]))
         where = lambda mixture: (mixture.log_shares.array, mixture.means.array, mixture.deviations.array)

@@ -113,10 +113,10 @@ class MLP(eqx.Module):
         slopes = []
         h, shift = z, self._shift(condition)
         for linear in maps[:-1]:
-            h, slope = _value_and_slope(_sigma(self.nonlinearity), _added(linear(h), shift))
+            h, slope = value_and_slope(_sigma(self.nonlinearity), _added(linear(h), shift))
             slopes.append(slope)
             shift = None
-        return _added(maps[-1](h), shift), _trace_of_product([m.matrix() for m in maps], slopes)
+        return _added(maps[-1](h), shift), trace_with(product_of([m.matrix() for m in maps]), slopes)
 
     def _shift(self, condition: Array | None) -> Array | None:
         """C c, for the first layer."""
@@ -137,21 +137,34 @@ def _added(u: Array, shift: Array | None) -> Array:
     return u if shift is None else u + shift
 
 
-def _value_and_slope(sigma: Callable[[Array], Array], u: Array) -> tuple[Array, Array]:
+def value_and_slope(sigma: Callable[[Array], Array], u: Array) -> tuple[Array, Array]:
+    """σ(u) and σ'(u)."""
     return jax.jvp(sigma, (u,), (jnp.ones_like(u),))
 
 
-def _trace_of_product(matrices: list[Array], slopes: list[Array]) -> Array:
-    """Tr(A_L diag(s_{L-1}) … diag(s_1) A_1) for L = 1, 2, 3."""
-    match matrices, slopes:
-        case [a1], []:
+def product_of(matrices: list[Array]) -> Array:
+    """What Tr(A_L diag(s_{L-1}) … diag(s_1) A_1) takes of the matrices: Tr(A1), diag(A1 A2), or A2 ∘ (A1 A3)ᵀ."""
+    match matrices:
+        case [a1]:
             return jnp.trace(a1)
-        case [a1, a2], [s1]:
-            return s1 @ jnp.einsum("hd,dh->h", a1, a2)
-        case [a1, a2, a3], [s1, s2]:
-            return s2 @ (s1 @ (a2 * (a1 @ a3).T).T)
+        case [a1, a2]:
+            return jnp.einsum("hd,dh->h", a1, a2)
+        case [a1, a2, a3]:
+            return a2 * (a1 @ a3).T
         case _:
             raise ValueError(
-                f"the divergence has a closed form for at most two hidden layers; this MLP has {len(slopes)}. "
+                f"the divergence has a closed form for at most two hidden layers; this MLP has {len(matrices) - 1}. "
                 "Use Exact or Hutchinson instead."
             )
+
+
+def trace_with(product: Array, slopes: list[Array]) -> Array:
+    """The trace, from what `product_of` gave and the slopes s_l."""
+    match slopes:
+        case []:
+            return product
+        case [s1]:
+            return s1 @ product
+        case _:
+            s1, s2 = slopes
+            return s2 @ (s1 @ product.T)

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ffjord.choices import NonlinearityName
-from ffjord.dynamics.mlp import _value_and_slope
 from ffjord.dynamics.mlp import nonlinearity as _sigma
+from ffjord.dynamics.mlp import value_and_slope
 
 
 class Planar(eqx.Module):
@@ -69,7 +69,7 @@ class Planar(eqx.Module):
     ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
         """f(t, z), and Tr(df/dz) = Σ_m g_m u_mᵀ w_m σ'(w_mᵀ z + b_m)."""
         w, u, b = self._units(t, condition)
-        h, slope = _value_and_slope(_sigma(self.nonlinearity), w @ z + b)
+        h, slope = value_and_slope(_sigma(self.nonlinearity), w @ z + b)
         return h @ u, slope @ jnp.sum(w * u, axis=1)
 
     def _units(

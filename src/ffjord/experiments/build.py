@@ -5,6 +5,7 @@ from pathlib import Path
 import jax
 
 from ffjord.data import TABLES, TOYS, FreshSamples, LateRows, Picture, Rows, Source
+from ffjord.data.discrete import Discrete, discrete_set, is_discrete
 from ffjord.data.held_out import HeldOut
 from ffjord.data.images import load_images
 from ffjord.data.pictures import Pictures, image_set, is_image
@@ -16,6 +17,7 @@ from ffjord.flow import Flow
 from ffjord.matching import FlowMatching
 from ffjord.models import build_image_model, build_model, regularizers
 from ffjord.objectives import Likelihood, Objective, Staged, Tightening
+from ffjord.vae import VAE, NegativeElbo, build_vae
 
 
 def build_source(experiment: Experiment, *, folder: Path | None = None) -> Source:
@@ -26,6 +28,9 @@ def build_source(experiment: Experiment, *, folder: Path | None = None) -> Sourc
         return LateRows((len(file.columns),), read, condition_size=len(file.condition_on))
     if is_image(data.name):
         return _pictures(experiment)
+    if is_discrete(data.name):
+        about = discrete_set(data.name)
+        return LateRows(about.shape, lambda: _discrete(experiment), num_test=about.rows[2])
     if data.name in TABLES:
         table = TABLES[data.name]()
         batch_size = min(experiment.train.batch_size, len(table.train))
@@ -61,6 +66,14 @@ def _pictures(experiment: Experiment) -> Pictures:
     )
 
 
+def _discrete(experiment: Experiment) -> Discrete:
+    """The images of an autoencoder, with as many for validation as are wanted."""
+    data = experiment.data
+    split = load_images(discrete_set(data.name).name, data.data_dir, data.shuffle)
+    split = split._replace(validation=split.validation[: data.num_validation])
+    return Discrete(split, batch_size=experiment.train.batch_size, seed=experiment.seed)
+
+
 def _rows_of_file(experiment: Experiment) -> Rows:
     """The user's table that the experiment is about."""
     from ffjord.table.rows import prepared, source
@@ -81,15 +94,31 @@ def _rows_of_set(experiment: Experiment) -> Rows | HeldOut:
     return Rows(split.train, validation, split.test, batch_size=train.batch_size, seed=experiment.seed)
 
 
-def build_flow(experiment: Experiment, source: Source) -> Flow:
-    """The untrained model of an experiment."""
+def build_flow(experiment: Experiment, source: Source) -> Flow | VAE:
+    """The untrained model of an experiment: a flow, or an autoencoder with one in its posterior."""
     configs = (experiment.model, experiment.solve, experiment.regularization)
+    _check_autoencoder(experiment)
+    if is_discrete(experiment.data.name):
+        about = discrete_set(experiment.data.name)
+        return build_vae(about.shape, about.levels, *configs, key=jax.random.key(experiment.seed))
     if is_image(experiment.data.name):
         about = image_set(experiment.data.name)
         return build_image_model(about.shape, *configs, levels=about.levels, key=jax.random.key(experiment.seed))
     (dim,) = source.event_shape
     size = getattr(source, "condition_size", 0)
     return build_model(dim, *configs, condition_size=size, key=jax.random.key(experiment.seed))
+
+
+def _check_autoencoder(experiment: Experiment) -> None:
+    """Autoencoders have images of their own, a posterior, and an objective; nothing else has."""
+    discrete, posterior, objective = is_discrete(experiment.data.name), experiment.model.posterior, experiment.train
+    if discrete and posterior is None:
+        raise ValueError(f"posterior: {experiment.name} is an autoencoder and needs one, if only the one named none.")
+    if discrete != (objective.objective == "elbo"):
+        wanted = "elbo" if discrete else "likelihood or flow-matching"
+        raise ValueError(f"objective must be {wanted} for {experiment.name}; got {objective.objective!r}.")
+    if posterior is not None and not discrete:
+        raise ValueError(f"posterior is for autoencoders, such as vae/frey; {experiment.name} is none.")
 
 
 def build_objective(
@@ -100,6 +129,8 @@ def build_objective(
     if train.objective == "flow-matching":
         return first
     weights = tuple((regularizer.name, weight) for regularizer, weight in regularizers(regularization))
+    if train.objective == "elbo":
+        return NegativeElbo(train.kl_warmup, weights, _tightening(train, solve))
     then = Likelihood(weights, _tightening(train, solve))
     return Staged(first, train.warm_start, then) if train.warm_start else then
 

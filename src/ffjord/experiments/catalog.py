@@ -8,6 +8,7 @@ from ffjord.errors import InputError
 from ffjord.experiments.comparisons import KINDS, table_with, toy_with_glow
 from ffjord.experiments.config import DataConfig, Experiment, ModelConfig, SolveConfig, TrainConfig
 from ffjord.experiments.images import COMPARED_IMAGES, IMAGES
+from ffjord.experiments.vae import AUTOENCODERS, COMPARED_AUTOENCODERS
 
 _TOY_SOLVE = SolveConfig(rtol=1e-4, atol=1e-4)
 _TABLE_SOLVE = SolveConfig(rtol=1e-4, atol=1e-4)
@@ -40,7 +41,7 @@ _ALL = [
     Experiment(
         name="toy/1d",
         summary="three Gaussians on a line",
-        paper="picture (Figure 1); entropy 1.928",
+        paper="picture (Figure 1); entropy 1.9290",
         data=DataConfig(name="1d"),
         model=ModelConfig(hidden=(32, 32)),
         solve=_TOY_SOLVE,
@@ -162,7 +163,7 @@ _ALL += [
     _fast_table("bsds300", _TWO_LAYERS, steps=18_000, learning_rate=1.5e-3, batch_size=1024),
 ]
 
-_ALL += IMAGES
+_ALL += [*IMAGES, *AUTOENCODERS]
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
 
@@ -174,6 +175,7 @@ COMPARISONS: dict[str, Experiment] = {
         *(toy_with_glow(EXPERIMENTS[f"toy/{name}"]) for name in _TOYS),
         *(table_with(EXPERIMENTS[f"table/{name}"], kind, dim) for name, dim in _COLUMNS.items() for kind in KINDS),
         *COMPARED_IMAGES,
+        *COMPARED_AUTOENCODERS,
     ]
 }
 """The same data with the models that the paper compares with."""

@@ -38,6 +38,8 @@ class DataConfig:
     """Picture whose darkness is the density (for toy/picture)."""
     data_dir: str | None = None
     """Directory of the data's files; $FFJORD_DATA and the cache are searched too."""
+    shuffle: int | None = None
+    """Seed by which the images of frey and omniglot are split, if not by the literature's first, 123."""
     num_validation: int = 2048
     """Points for choosing the best model."""
     num_test: int = 100_000
@@ -118,6 +120,14 @@ class ModelConfig:
     """T, where the path ends."""
     learn_end_time: bool = False
     """Make T a parameter."""
+
+    def in_short(self) -> str:
+        """A few words: 5 × 64-64 tanh, concatsquash."""
+        flows = f"{self.flows} × " if self.flows > 1 else ""
+        kind = self.layer if self.dynamics == "mlp" else self.dynamics
+        if self.posterior is not None:
+            kind = f"rank {self.rank}, latent {self.latent}"
+        return f"{flows}{'-'.join(map(str, self.hidden))} {self.nonlinearity}, {kind}"
 
 
 @dataclass(frozen=True)
@@ -203,7 +213,8 @@ class TrainConfig:
     """How the flow is trained."""
 
     objective: ObjectiveName = "likelihood"
-    """What training minimises: the negative log-likelihood, or the distance to a velocity (flow matching)."""
+    """What training minimises: the negative log-likelihood, the distance to a velocity (flow matching), or the negative
+    bound of a variational autoencoder (elbo)."""
     warm_start: int = 0
     """Steps of flow matching before those of the likelihood, within --steps."""
     likelihood_learning_rate: float | None = None

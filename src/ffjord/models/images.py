@@ -91,8 +91,8 @@ def _dynamics(shape: Shape, model: ModelConfig, key: PRNGKeyArray) -> Dynamics:
         case "mixture":
             if model.end_time != 1 or model.learn_end_time:
                 raise ValueError(f"dynamics mixture: time must go from 0 to 1; got end_time {model.end_time:g}.")
-            *sides, channels = shape
-            inputs, outputs = (*sides, channels * (1 + model.components)), channels * model.components
+            height, width, channels = shape
+            inputs, outputs = (height, width, channels * (1 + model.components)), channels * model.components
             how: dict[str, Any] = {"blocks": model.blocks, "frequencies": model.frequencies} | common
             return PixelMixture(UNet(inputs, model.hidden, outputs=outputs, **how), model.components)
         case _:

@@ -57,8 +57,8 @@ def figure_of_samples(
         shown["test images"] = check_data(flow, data)[:n], DATA
     for temperature in temperatures:
         shown[f"samples, T = {temperature:g}"] = images_at(flow, n, temperature=temperature, key=key), MODEL
-    columns = -(-n // -(-n // _COLUMNS))  # rows of equal length, if there can be such
-    return _stacked({name: (_tiles(x, levels, columns), colour) for name, (x, colour) in shown.items()}, title)
+    columns = columns_of(n)
+    return stacked({name: (tiles_of(x, levels, columns), colour) for name, (x, colour) in shown.items()}, title)
 
 
 class Interpolation(NamedTuple):
@@ -101,7 +101,7 @@ def figure_of_interpolation(
         "along the sphere of z": (found.x[:, 1:-1], MODEL),
         "to": (found.x[:, -1:], DATA),
     }
-    tiles = {name: (_tiles(x, levels, x.shape[1]), colour) for name, (x, colour) in parts.items() if x.shape[1]}
+    tiles = {name: (tiles_of(x, levels, x.shape[1]), colour) for name, (x, colour) in parts.items() if x.shape[1]}
     return _side_by_side(tiles, _told(found, levels), title)
 
 
@@ -143,12 +143,18 @@ def _forward(flow: Flow, z: Any) -> Any:
     return out.value, out.report.outcome
 
 
-def _tiles(x: Float[np.ndarray, "*n h w c"], levels: int, columns: int) -> Mosaic:
+def columns_of(n: int) -> int:
+    """How many of n images a row: rows of equal length, if there can be such."""
+    return -(-n // -(-n // _COLUMNS))
+
+
+def tiles_of(x: Float[np.ndarray, "*n h w c"], levels: int, columns: int) -> Mosaic:
+    """Images of so many levels, row by row."""
     images = x.reshape(-1, *x.shape[-3:])
     return mosaic(images, levels=levels, columns=columns, scale=scale_of(images.shape[1:]))
 
 
-def _stacked(panels: dict[str, tuple[Mosaic, str]], title: str | None) -> Figure:
+def stacked(panels: dict[str, tuple[Mosaic, str]], title: str | None) -> Figure:
     """Panels of one width, one below the other."""
     tiles = [part for part, _ in panels.values()]
     bottom = _EDGE + sum(len(part) + _HEAD for part in tiles)

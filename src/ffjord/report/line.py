@@ -1,5 +1,7 @@
 """A flow on the line: its density over the time, as in Figure 1 of the paper."""
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from matplotlib.axes import Axes
@@ -28,19 +30,44 @@ _PATHS = 40
 _TITLES = {"base": INK, "density over time": INK, "data": DATA}
 
 
+class OverTime(NamedTuple):
+    """The density of a flow on a line, and the paths of some samples, at times from the base (0) to the data (1)."""
+
+    times: Float[np.ndarray, " k"]
+    x: Float[np.ndarray, " cells"]
+    density: Float[np.ndarray, "k cells"]
+    paths: Float[np.ndarray, "k n"]
+    extent: Extent
+
+
 def figure_of_line(flow: Flow, data: np.ndarray, title: str | None, extent: Extent | None, key: PRNGKeyArray) -> Figure:
     """The base's density on the left, its way through time in the middle, the learned density on the right."""
+    return draw_line(over_time(flow, data, extent, key=key), data, title)
+
+
+def over_time(flow: Flow, data: np.ndarray, extent: Extent | None = None, *, key: PRNGKeyArray) -> OverTime:
+    """What there is to draw: on an extent that holds data and samples, if none is given."""
     times = np.linspace(0, 1, _TIMES)
     paths = _spread(np.stack(list(at_all(times, lambda t: samples_at(flow, 16 * _PATHS, time=t, key=key)))))
     extent = extent or extent_of(data, paths[0, :, None], paths[-1, :, None])
     density = np.stack(list(at_all(times, lambda t: density_on_grid(flow, extent, size=CELLS, time=t))))
+    return OverTime(times, grid_points(extent, CELLS)[:, 0], density, paths, extent)
+
+
+def draw_line(
+    found: OverTime, data: np.ndarray, title: str | None = None, *, truth: Float[np.ndarray, " cells"] | None = None
+) -> Figure:
+    """The figure; with `truth`, the data's own density at `found.x`, that is drawn too."""
+    extent = found.extent
     page, (left, middle, right) = _panels(extent, title)
-    _draw_profile(left, density[0], extent, INK)
+    _draw_profile(left, found.x, found.density[0], INK)
     box = Extent(np.array([0, extent.low[0]]), np.array([1, extent.high[0]]))
-    draw_density(middle, density.T, box, dim=1.15)
-    _draw_paths(middle, times, paths)
+    draw_density(middle, found.density.T, box, dim=1.15)
+    _draw_paths(middle, found.times, found.paths)
     draw_histogram(right, data[:, 0], extent, DATA, upright=False)
-    _draw_profile(right, density[-1], extent, MODEL)
+    _draw_profile(right, found.x, found.density[-1], MODEL)
+    if truth is not None:
+        right.plot(truth, found.x, color=DATA, linewidth=1.0, linestyle=(0, (4, 2)))
     left.invert_xaxis()
     return page
 
@@ -65,9 +92,10 @@ def _panels(extent: Extent, title: str | None) -> tuple[Figure, list[Axes]]:
     return page, panels
 
 
-def _draw_profile(axes: Axes, density: Float[np.ndarray, " cells"], extent: Extent, colour: str) -> None:
+def _draw_profile(
+    axes: Axes, z: Float[np.ndarray, " cells"], density: Float[np.ndarray, " cells"], colour: str
+) -> None:
     """A density as a curve that grows to the right."""
-    z = grid_points(extent, CELLS)[:, 0]
     axes.fill_betweenx(z, 0, density, color=colour, alpha=0.12, linewidth=0)
     axes.plot(density, z, color=colour, linewidth=1.3)
     axes.set_xlim(0, 1.12 * max(axes.get_xlim()[1] / 1.12, density.max()))

@@ -15,6 +15,8 @@ from ffjord.report.grid import Extent, brightest
 PAGE, PANEL = "#12111c", "#0a0912"
 INK, MUTED = "#f1eff7", "#8f8ca6"
 DATA, MODEL = "#74dbd0", "#ffb27a"
+THIRD = "#c49bff"
+"""Where there is something beside data and model."""
 GLOW = LinearSegmentedColormap.from_list(
     "glow", [PANEL, "#1d1442", "#50127b", "#8f2a81", "#cd4071", "#f66e5c", "#feaf78", "#fcf3c4"]
 )

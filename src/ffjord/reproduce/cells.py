@@ -1,13 +1,16 @@
 """One run of a study: trained, scored on test points, and what there is to draw of it."""
 
 import json
+import math
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ffjord.bits import to_bits
 from ffjord.cli.evaluate import evaluate
 from ffjord.cli.progress import TrainingDisplay
+from ffjord.data.pictures import image_set
 from ffjord.errors import InputError, TrainingError
 from ffjord.experiments import Experiment
 from ffjord.reproduce.recipes import settings
@@ -59,6 +62,16 @@ def kept_result(path: Path, experiment: Experiment, score: Callable[[Run], dict[
     return found | timing(run)
 
 
+def trained(
+    path: Path, experiment: Experiment, score: Callable[[Run], dict[str, Any]] = lambda run: {}
+) -> tuple[Run, dict[str, Any]]:
+    """The run of an experiment, trained if it is not there, and its scores; a `TrainingError` if training failed."""
+    found = kept_result(path, experiment, score)
+    if "failed" in found:
+        raise TrainingError(f"{found['failed']} Remove {path} to try again.")
+    return Run.open(path), found
+
+
 def _opened(path: Path, experiment: Experiment) -> Run:
     """The run directory, new or with these very settings."""
     run = Run.open(path) if (path / "config.json").exists() else Run.create(path, experiment)
@@ -103,6 +116,18 @@ def timing(run: Run) -> dict[str, Any]:
     curve = [{"seconds": round(until(p["step"]), 3)} | p for p in points]
     total, last = round(until(float("inf")), 2), calls[-1]["step"] if calls else 0
     return {"train_seconds": total, "compile_seconds": round(compiling, 2), "steps": last, "curve": curve}
+
+
+def read_metrics(run: Run) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of the metrics file: of the steps, and of the validations."""
+    rows = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    return [row for row in rows if "loss" in row], [row for row in rows if "validation_loss" in row]
+
+
+def in_bits(run: Run, nats: float | None) -> float:
+    """A negative log-density of images in bits a dimension; None, of a solve that failed, is not a number."""
+    about = image_set(run.experiment.data.name)
+    return math.nan if nats is None else to_bits(-nats, math.prod(about.shape), about.levels)
 
 
 def _calls(metrics: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import platform
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
@@ -11,6 +9,7 @@ from typing import Any
 
 from ffjord.files import write_json
 from ffjord.reproduce.cells import Cell, fixed_steps, result_of, run_path
+from ffjord.reproduce.pages import beside, machine
 from ffjord.reproduce.recipes import DATA, RECIPES
 from ffjord.runs import Run
 
@@ -178,7 +177,7 @@ def as_markdown(rows: list[dict[str, Any]], variance: dict[str, Any], *, quick: 
     lines = [
         "# Fewer function evaluations",
         "",
-        f"Made by `ffjord reproduce fewer-evaluations{sketch}` on {os.cpu_count()} shared {platform.machine()} cores.",
+        f"Made by `ffjord reproduce fewer-evaluations{sketch}` on {machine()}.",
         "Test negative log-likelihood in nats (tables: of standardised columns) of the model with the best validation",
         "loss, exact trace. NFE of scoring test points, with dopri5 at tolerance 1e-5 for all; *fixed NFE* is that of",
         f"the fewest fixed steps that keep the validation loss within {EQUAL} nats (`ffjord evaluate --within`).",
@@ -187,6 +186,8 @@ def as_markdown(rows: list[dict[str, Any]], variance: dict[str, Any], *, quick: 
         "",
         *(["**A sketch: a fiftieth of the training.**", ""] if quick else []),
         *_missing(rows),
+        *beside(*_finding(rows)),
+        "",
         "![loss against training time](time.png)",
         "",
         "![loss against evaluations](nfe.png)",
@@ -214,6 +215,23 @@ def as_markdown(rows: list[dict[str, Any]], variance: dict[str, Any], *, quick: 
         failed = [f"{r['recipe']} (seed {r['seed']})" for r in rows if r["data"] == data and "failed" in r]
         lines += ["", *([f"Failed: {', '.join(failed)}.", ""] if failed else [])]
     return "\n".join(lines + _variance_lines(variance))
+
+
+def _finding(rows: list[dict[str, Any]]) -> tuple[str, str]:
+    """What weight decay and spectral normalisation do to evaluations and likelihood, and what the paper says of it."""
+    told = []
+    for data in DATA:
+        of = {s["recipe"]: s for s in summary(rows, data)}
+        changes = [
+            f"{recipe} {of['loose']['nfe']:.0f} → {of[recipe]['nfe']:.0f} evaluations at "
+            f"{of[recipe]['test_nll'] - of['loose']['test_nll']:+.3f} nats"
+            for recipe in ("weight decay", "spectral norm")
+            if recipe in of and "loose" in of
+        ]
+        told += [f"{data}: {', '.join(changes)}"] if changes else []
+    here = f"regularisation against evaluations (beside *loose*, which has none): {'; '.join(told) or 'not made'}."
+    paper = "section 6: weight decay and spectral normalisation can reduce the number of evaluations, but tend to hurt "
+    return here, paper + "performance slightly."
 
 
 def _missing(rows: list[dict[str, Any]]) -> list[str]:

@@ -131,7 +131,7 @@ def check(config: TrainConfig) -> None:
         value = getattr(config, name)
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be positive; got {value}.")
-    for name in ("weight_decay", "warmup", "warm_start", "drops", "max_rollbacks"):
+    for name in ("weight_decay", "warmup", "kl_warmup", "warm_start", "drops", "max_rollbacks"):
         if not getattr(config, name) >= 0:
             raise ValueError(f"{name} must not be negative; got {getattr(config, name)}.")
     if config.objective not in get_args(ObjectiveName):
@@ -163,7 +163,7 @@ def _validate(
     improved = figures["loss"] < float(state.best_loss)
     if improved:
         state = replace(state, best=model, best_loss=figures["loss"], since_best=0)
-    else:
+    elif int(state.step) > config.kl_warmup:  # until then the objective is another
         state = replace(state, since_best=int(state.since_best) + 1)
         state = _maybe_drop(state, config)
     if math.isfinite(figures["loss"]):

@@ -88,7 +88,14 @@ class Decoder(eqx.Module):
         x = self.first(z).reshape(*self.small, -1)
         for layer in self.layers:
             x = layer(x)
-        return self.last(x if self.wide is None else self.wide(x))
+        return self.last(x) if self.wide is None else _after(self.last, self.wide)(x)
+
+
+def _after(last: Convolution, wide: Convolution) -> Convolution:
+    """Both as one: nothing stands between them, and the product of their kernels is much smaller than an image's."""
+    kernel = wide.kernel @ last.kernel[0, 0]
+    bias = wide.bias @ last.kernel[0, 0] + last.bias
+    return eqx.tree_at(lambda layer: (layer.kernel, layer.bias), wide, (kernel, bias))
 
 
 def _quarter(shape: tuple[int, int, int]) -> tuple[int, int, int]:

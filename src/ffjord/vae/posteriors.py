@@ -34,6 +34,8 @@ class Drawn(eqx.Module):
     z: Float[Array, "n latent"]
     log_prob: Float[Array, " n"]
     report: Report
+    start: Float[Array, "n latent"]
+    """z₀, from which the flow came to z."""
 
 
 class Posterior(eqx.Module):
@@ -73,9 +75,10 @@ class Posterior(eqx.Module):
         if self.limits is not None:
             variance = jnp.clip(variance, *self.limits)
         noise = jax.random.normal(key_noise, mean.shape, mean.dtype)
-        out = self.flow.forward(mean + jnp.sqrt(variance) * noise, condition=features, train=train, key=key_flow)
+        start = mean + jnp.sqrt(variance) * noise
+        out = self.flow.forward(start, condition=features, train=train, key=key_flow)
         log_start = -0.5 * jnp.sum(noise**2 + jnp.log(variance) + np.log(2 * np.pi), axis=1)
-        return Drawn(out.value, log_start - out.log_det, out.report)
+        return Drawn(out.value, log_start - out.log_det, out.report, start)
 
 
 MakeCNF = Callable[[Dynamics, tuple[int, ...]], CNF]

@@ -1,12 +1,10 @@
 """`ffjord reproduce fewer-evaluations`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from ffjord.cli.common import parse
-from ffjord.cli.studies import check_words, places
-from ffjord.errors import InputError
+from ffjord.cli.studies import Places, check_at_least, check_words, make, tell
 from ffjord.reproduce.recipes import DATA, RECIPES
 
 _EXAMPLES = """\
@@ -17,14 +15,9 @@ _EXAMPLES = """\
 @dataclass(frozen=True)
 class Arguments:
     """What reduces function evaluations and training time: regularisers, flow matching, solver. About an hour and a
-    half on two cores. Stopped and started again, it goes on where it was."""
+    half on two cores; a sketch has a fiftieth of the training. Stopped and started again, it goes on where it was."""
 
-    quick: bool = False
-    """A sketch in minutes: a fiftieth of the training."""
-    out: Path | None = None
-    """Where tables and figures go; results/<study>, or runs/<study>-quick with --quick, if not given."""
-    runs: Path | None = None
-    """Where the trained models go; runs/<study> if not given, with -quick at the end for a sketch."""
+    place: Places = field(default_factory=Places)
     data: tuple[str, ...] = tuple(DATA)
     """Data sets to learn."""
     recipes: tuple[str, ...] = tuple(RECIPES)
@@ -40,14 +33,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     check_words("--data", given.data, tuple(DATA))
     check_words("--recipes", given.recipes, tuple(RECIPES))
-    if given.seeds < 1:
-        raise InputError(f"--seeds must be at least 1; got {given.seeds}.")
-    from ffjord import compilation
+    check_at_least("--seeds", given.seeds, 1)
     from ffjord.reproduce.fewer_evaluations import study
 
-    compilation.enable_cache()
-    out, runs = places("fewer-evaluations", given.quick, given.out, given.runs)
-    choice = {"quick": given.quick, "data": given.data, "recipes": given.recipes, "seeds": given.seeds}
-    for file in study(out, runs, **choice, tell=lambda text: print(text, flush=True)):
-        print(file)
-    return 0
+    choice = {"quick": given.place.quick, "data": given.data, "recipes": given.recipes, "seeds": given.seeds}
+    return make("fewer-evaluations", given.place, lambda out, runs: study(out, runs, **choice, tell=tell))

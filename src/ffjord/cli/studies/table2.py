@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ffjord.cli.common import check_seed, parse
-from ffjord.cli.studies import check_words, places
+from ffjord.cli.common import parse
+from ffjord.cli.studies import Places, check_at_least, check_natural, check_words, make, tell
 from ffjord.errors import InputError
 from ffjord.reproduce.table2 import DATA, DEFAULT_MODELS, MODELS
 
@@ -18,8 +18,8 @@ _EXAMPLES = """\
 
 @dataclass(frozen=True)
 class Arguments:
-    """Trains every model on a table for the same time, and prints its likelihood beside the paper's. Stopped and
-    started again, it goes on where it was."""
+    """Trains every model on a table for the same time, and prints its likelihood beside the paper's. A sketch has half
+    a minute a model and 2000 test rows. Stopped and started again, it goes on where it was."""
 
     data: tuple[str, ...] = ("breast-cancer",)
     """Tables: power, gas, hepmass, miniboone, bsds300 (see `ffjord data`), or scikit-learn's digits, breast-cancer."""
@@ -29,16 +29,11 @@ class Arguments:
     """Training time of each model."""
     limit: int = 50_000
     """Test rows to score, at most."""
-    quick: bool = False
-    """A sketch: half a minute a model, 2000 test rows."""
     data_dir: Path | None = None
     """Directory of the data's files; $FFJORD_DATA and the cache are searched too."""
-    out: Path | None = None
-    """Where the table goes; results/table2, or runs/table2-quick/figures with --quick, if not given."""
-    runs: Path | None = None
-    """Where the trained models go; runs/table2 if not given, with -quick at the end for a sketch."""
     seed: int = 0
     """Seed of everything random."""
+    place: Places = field(default_factory=Places)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,21 +42,15 @@ def main(argv: Sequence[str]) -> int:
     check_words("--models", given.models, MODELS)
     if not 0 < given.minutes < math.inf:
         raise InputError(f"--minutes must be a positive number; got {given.minutes}.")
-    if given.limit < 2:
-        raise InputError(f"--limit must be at least 2; got {given.limit}.")
-    if check_seed(given.seed) < 0:
-        raise InputError(f"--seed must not be negative; got {given.seed}.")
-    from ffjord import compilation
+    check_at_least("--limit", given.limit, 2)
+    check_natural(given.seed)
     from ffjord.data.sets import SETS, load
     from ffjord.reproduce.table2 import study
 
     data_dir = None if given.data_dir is None else str(given.data_dir)
     for name in (name for name in given.data if name in SETS):
         load(name, data_dir)  # says what is missing before any work is done
-    compilation.enable_cache()
-    out, runs = places("table2", given.quick, given.out, given.runs)
-    how = {"minutes": 0.5, "limit": 2000} if given.quick else {"minutes": given.minutes, "limit": given.limit}
-    what = {"data": given.data, "models": given.models, "data_dir": data_dir, "seed": given.seed}
-    for file in study(out, runs, **what, **how, tell=lambda text: print(text, flush=True)):
-        print(file)
-    return 0
+    quick = given.place.quick
+    how = {"minutes": 0.5, "limit": 2000} if quick else {"minutes": given.minutes, "limit": given.limit}
+    what = {"data": given.data, "models": given.models, "data_dir": data_dir, "seed": given.seed, "quick": quick}
+    return make("table2", given.place, lambda out, runs: study(out, runs, **what, **how, tell=tell))
