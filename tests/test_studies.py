@@ -266,9 +266,9 @@ def test_the_study_of_memory_counts_four_evaluations_a_step(monkeypatch):
     assert adjoint_memory.measure("mlp", "checkpointed", 3) | {"seconds": 0} == {"bytes": 7, "nfe": 12, "seconds": 0}
 
 
-def test_growth_is_told_from_the_fewest_steps_to_the_most():
-    rows = [{"model": "mlp", "gradient": "direct", "steps": n, "bytes": 10.0 * n, "seconds": 1.0} for n in (4, 8, 32)]
-    assert adjoint_memory.growth(rows, "mlp", "direct", "bytes") == 8
+def test_memory_and_time_are_told_from_the_fewest_steps_to_the_most():
+    rows = [{"model": "mlp", "gradient": "direct", "steps": n, "bytes": 1e6 * n, "seconds": 0.01} for n in (4, 8, 32)]
+    assert adjoint_memory.ends(rows, "mlp", "direct") == "direct 4 → 32 MB, 10 → 10 ms (4 → 32 steps)"
 
 
 # Samples.
