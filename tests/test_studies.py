@@ -24,7 +24,7 @@ from ffjord.reproduce import (
     samples,
     tolerance,
 )
-from ffjord.reproduce.embedded import embedding, entropy, train_embedded
+from ffjord.reproduce.embedded import PLANAR, embedding, log_density, train_embedded
 from ffjord.reproduce.recipes import changed
 from ffjord.reproduce.trace_variance import jacobians, trace_variances
 from ffjord.runs import Run
@@ -158,8 +158,18 @@ def test_an_embedded_density_has_the_covariance_and_entropy_of_the_plane(dim):
     covariance = np.cov(x.T)
     wanted = sorted([9.0, 0.09] + [1.0] * (dim - 2))
     np.testing.assert_allclose(np.linalg.eigvalsh(covariance), wanted, rtol=0.05)
-    gaussian = 0.5 * np.linalg.slogdet(2 * np.pi * np.e * covariance)[1]
-    assert entropy("stretched Gaussian", dim) == pytest.approx(gaussian, abs=0.05)
+    entropy = 0.5 * np.linalg.slogdet(2 * np.pi * np.e * covariance)[1]
+    assert -log_density("stretched Gaussian", x).mean() == pytest.approx(entropy, abs=0.05)
+
+
+@pytest.mark.parametrize("name", PLANAR)
+def test_densities_of_the_plane_integrate_to_one_and_are_those_of_the_points(name):
+    grid = np.stack(np.meshgrid(*[np.linspace(-14, 14, 1001)] * 2), axis=-1).reshape(-1, 2)
+    q = np.exp(PLANAR[name].log_density(grid))
+    assert q.sum() * 0.028**2 == pytest.approx(1, abs=1e-3)
+    y = PLANAR[name].draw(50_000, np.random.default_rng(0))
+    entropy = -np.sum(q * np.log(np.maximum(q, 1e-300))) * 0.028**2
+    assert -PLANAR[name].log_density(y).mean() == pytest.approx(entropy, abs=0.02)
 
 
 @pytest.mark.slow
@@ -167,7 +177,7 @@ def test_a_training_in_some_dimension_tells_evaluations_and_what_is_left():
     shown = []
     rows = train_embedded("N(0, I)", 3, 4, shown.append)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
-    assert all(row["nfe"] >= 8 and row["excess"] > -0.3 for row in rows)
+    assert all(row["nfe"] >= 8 and row["excess"] > -0.01 for row in rows)
     assert [row["step"] for row in shown if "validation_loss" in row] == [1, 2, 3, 4]
 
 
@@ -256,9 +266,9 @@ def test_the_study_of_memory_counts_four_evaluations_a_step(monkeypatch):
     assert adjoint_memory.measure("mlp", "checkpointed", 3) | {"seconds": 0} == {"bytes": 7, "nfe": 12, "seconds": 0}
 
 
-def test_growth_is_told_from_the_fewest_steps_to_the_most():
-    rows = [{"model": "mlp", "gradient": "direct", "steps": n, "bytes": 10.0 * n, "seconds": 1.0} for n in (4, 8, 32)]
-    assert adjoint_memory.growth(rows, "mlp", "direct", "bytes") == 8
+def test_memory_and_time_are_told_from_the_fewest_steps_to_the_most():
+    rows = [{"model": "mlp", "gradient": "direct", "steps": n, "bytes": 1e6 * n, "seconds": 0.01} for n in (4, 8, 32)]
+    assert adjoint_memory.ends(rows, "mlp", "direct") == "direct 4 → 32 MB, 10 → 10 ms (4 → 32 steps)"
 
 
 # Samples.

@@ -41,7 +41,7 @@ STUDIES = {
     "bottleneck": Study(
         "training with and without the bottleneck trick", "section 5.1, Figure 4", "~5", "~30", "MNIST, optional"
     ),
-    "nfe-vs-dimension": Study("evaluations against the data's dimension", "section 5.2, Figure 5", "~5", "~30"),
+    "nfe-vs-dimension": Study("evaluations against the data's dimension", "section 5.2, Figure 5", "3.4", "~25"),
     "multiscale": Study("evaluations and loss, multi-scale and single-scale", "section 5.3, Figure 6", "~5", "~30"),
     "fewer-evaluations": Study(
         "regularisation against evaluations (weight decay, spectral normalisation), and what else reduces them",

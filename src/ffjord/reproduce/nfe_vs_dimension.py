@@ -79,12 +79,12 @@ def draw(curves: Curves) -> Any:
     last = _names(curves)[-1]
     through = []
     for i, (dim, curve) in enumerate((dim, curves[last, dim]) for dim in dims if (last, dim) in curves):
-        shade = to_hex(GLOW(0.35 + 0.6 * i / len(dims)))
+        shade = to_hex(GLOW(0.45 + 0.5 * i / len(dims)))
         through.append(Line(f"D = {dim}", [p["step"] for p in curve], [p["nfe"] for p in curve], shade, plain=True))
     return draw_plots(
         [
             against("evaluations after training", "NFE", "nfe")._replace(y_range=(0, highest)),
-            against("what is left to learn", "nats above entropy", "excess"),
+            against("what is left to learn", "relative entropy, nats", "excess"),
             Plot(f"in the course of training: {last}", "step", "NFE", through, y_range=(0, highest)),
         ]
     )
@@ -106,8 +106,8 @@ def _page(curves: Curves, steps: int, *, quick: bool) -> Page:
         f"{'-'.join(map(str, HIDDEN))} hidden units, trained by its likelihood with the exact trace. NFE of scoring "
         f"1024 points with dopri5 at tolerance {TOLERANCE:g}, all points sharing their steps; the error that steers "
         "the steps is a mean over dimensions for z, and that of log p, which is a sum over them, whichever is larger. "
-        "The table has NFE and, in brackets, the nats by which the negative log-likelihood is above the data's "
-        "entropy: flows compare where that is about the same.",
+        "The table has NFE and, in brackets, the relative entropy of data and flow in nats (at these points): flows "
+        "compare where that is about the same.",
         below=table({"D": str(dim)} | _cells(curves, dim) for dim in sorted({dim for _, dim in curves})),
         quick=quick,
         seed=0,
@@ -116,8 +116,10 @@ def _page(curves: Curves, steps: int, *, quick: bool) -> Page:
 
 def _told(name: str, found: dict[int, dict[str, Any]]) -> str:
     values = [point["nfe"] for point in found.values()]
-    span = f"from D = {min(found)} to {max(found)} (between {min(values):.0f} and {max(values):.0f})"
-    return f"{name} goes from {values[0]:.0f} to {values[-1]:.0f} evaluations {span}"
+    if min(values) == max(values):
+        return f"{name} takes {values[0]:.0f} evaluations for every D"
+    ends = f"{values[0]:.0f} at D = {min(found)} and {values[-1]:.0f} at D = {max(found)}"
+    return f"{name} takes {min(values):.0f} to {max(values):.0f}, {ends}"
 
 
 def _cells(curves: Curves, dim: int) -> dict[str, str]:
