@@ -141,8 +141,8 @@ def _page(rows: list[dict[str, Any]], *, quick: bool) -> Page:
         text="One training step (loss and gradient) with Hutchinson's trace and a fixed number of steps of rk4, four "
         f"evaluations each. {'; '.join(about for about, _ in MODELS.values())}. Memory is what XLA plans for the "
         f"compiled step; time is that of the processor, the best of {_ROUNDS} calls. *checkpointed* is the default: "
-        "the exact gradient of the discrete solve, from at most 64 states that are kept; *adjoint* the paper's, a second "
-        f"solve backwards; *direct* is JAX's own, whose loop makes room for a power of 16 steps, measured up to "
+        "the exact gradient of the discrete solve, from at most 64 states that are kept; *adjoint* the paper's, a "
+        f"second solve backwards; *direct* is JAX's own, whose loop makes room for a power of 16 steps, measured up to "
         f"{MOST_DIRECT}.",
         below=table(_line(rows, model, n) for model in MODELS for n in sorted({row["steps"] for row in rows})),
         quick=quick,
