@@ -45,7 +45,8 @@ docs: $(DOCS_READY)  ## Build the documentation into build/site; a broken link f
 	mkdir -p build/pages/benchmarks
 	cp -r README.md CONTRIBUTING.md CHANGELOG.md docs results build/pages
 	cp benchmarks/*.md benchmarks/*.json benchmarks/*.png build/pages/benchmarks
-	$(BIN)/zensical build --clean --strict
+	ZENSICAL_POLL_WATCHER=1 $(BIN)/zensical build --clean --strict  # where inotify is used up it would build nothing, and not say so
+	@test -s build/site/index.html || { echo 'no site was built'; exit 1; }
 	@! grep -rlE '<(script|link|img)[^>]+(src|href)="?(https?:)?//' build/site --include='*.html' || { echo 'these pages need the network'; exit 1; }
 	@echo 'open build/site/index.html, or serve it: python3 -m http.server -d build/site'
 
