@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib.util
 import io
 import re
 import shlex
@@ -137,3 +138,21 @@ def test_options_that_pages_speak_of_exist():
         for words in map(str.split, in_line(page)):
             unknown = {word for word in words if word.startswith("--")} - known_options(words, every)
             assert not unknown, (page, words)
+
+
+def test_tables_are_those_of_the_results():
+    """`python scripts/readme.py` would change nothing."""
+    spec = importlib.util.spec_from_file_location("readme_tables", ROOT / "scripts" / "readme.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.filled(README.read_text()) == README.read_text(), "run python scripts/readme.py"
+
+
+def test_map_of_the_code():
+    """Every module and package is on the map, and nothing that is not there."""
+    rows = README.read_text().split("## Map of the code")[1].split("\n## ")[0].splitlines()
+    told = {file.strip("/") for row in rows if row.startswith("| `") for file in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    there = {path.name for path in (ROOT / "src" / "ffjord").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert told <= there
+    assert not there - told - {"__init__.py", "__main__.py", "_version.py", "__pycache__"}
