@@ -143,7 +143,8 @@ def test_options_that_pages_speak_of_exist():
 def test_tables_are_those_of_the_results():
     """`python scripts/readme.py` would change nothing."""
     spec = importlib.util.spec_from_file_location("readme_tables", ROOT / "scripts" / "readme.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert script.filled(README.read_text()) == README.read_text(), "run python scripts/readme.py"
@@ -152,7 +153,9 @@ def test_tables_are_those_of_the_results():
 def test_map_of_the_code():
     """Every module and package is on the map, and nothing that is not there."""
     rows = README.read_text().split("## Map of the code")[1].split("\n## ")[0].splitlines()
-    told = {file.strip("/") for row in rows if row.startswith("| `") for file in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    told = {
+        file.strip("/") for row in rows if row.startswith("| `") for file in re.findall(r"`([^`]+)`", row.split("|")[1])
+    }
     there = {path.name for path in (ROOT / "src" / "ffjord").iterdir() if path.suffix == ".py" or path.is_dir()}
     assert told <= there
     assert not there - told - {"__init__.py", "__main__.py", "_version.py", "__pycache__"}

@@ -20,6 +20,7 @@ from ffjord.reproduce import (
     bottleneck,
     figure1,
     multiscale,
+    nfe_vs_dimension,
     noise_variance,
     samples,
     tolerance,
@@ -179,6 +180,32 @@ def test_a_training_in_some_dimension_tells_evaluations_and_what_is_left():
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
     assert all(row["nfe"] >= 8 and row["excess"] > -0.01 for row in rows)
     assert [row["step"] for row in shown if "validation_loss" in row] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_an_autoencoder_of_some_latent_size_tells_evaluations_and_its_bound(tmp_path):
+    rows = nfe_vs_dimension.SERIES["autoencoder"].train(tmp_path, 4, 12)
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert all(row["nfe"] >= 8 for row in rows)
+    assert rows[-1]["bound"] < rows[0]["bound"]
+
+
+def test_autoencoders_have_the_papers_flow_and_their_own_latent_size():
+    model = nfe_vs_dimension.autoencoder(48, 300).model
+    assert (model.latent, model.hidden, model.posterior) == (48, (256, 256), "ffjord")
+
+
+def test_a_picture_and_a_page_of_densities_and_autoencoders():
+    point = lambda step, nfe, **found: {"step": step, "nfe": nfe, **found}
+    curves = {
+        ("N(0, I)", 2): [point(0, 14, excess=0.2), point(1, 14, excess=0.1)],
+        ("autoencoder", 16): [point(1, 20, bound=90.0), point(2, 26, bound=80.0)],
+    }
+    axes = nfe_vs_dimension.draw(curves).axes
+    assert [len(one.lines) for one in axes] == [2, 1, 1]
+    page = str(nfe_vs_dimension._page(curves, 2, quick=True))
+    assert "| 16 | – | 26 (80.0) |" in page
+    assert "| 2 | 14 (+0.10) | – |" in page
 
 
 # Scales.
