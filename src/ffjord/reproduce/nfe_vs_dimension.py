@@ -167,8 +167,8 @@ def _about(names: list[str]) -> Iterable[str]:
     yield (
         f"Solved with dopri5 at tolerance {TOLERANCE:g}, all points sharing their steps; the error that steers the "
         "steps is a mean over dimensions for z, and that of log p, which is a sum over them, whichever is larger. The "
-        "table has NFE and, in brackets, what was reached, in nats: the relative entropy of data and flow, or the negative "
-        "bound of an autoencoder. Flows compare where that is about the same."
+        "table has NFE and, in brackets, what was reached, in nats: the relative entropy of data and flow, or the "
+        "negative bound of an autoencoder. Flows compare where that is about the same."
     )
 
 
