@@ -9,8 +9,10 @@ import pytest
 from ffjord.cli import main
 from ffjord.experiments import COMPARISONS, EXPERIMENTS, find
 from ffjord.experiments.comparisons import KINDS, PAPER
+from ffjord.report.standings import Standing, Standings, draw_standings, limits
 from ffjord.reproduce import figure2, table1, table2
 from ffjord.reproduce.abilities import abilities
+from ffjord.reproduce.pages import write_scalars
 from ffjord.reproduce.recipes import changed
 from ffjord.training.loop import check
 
@@ -57,6 +59,28 @@ def test_table_2_shows_the_papers_figures_beside_ours():
     assert "| ffjord | 1,234 | 5,000 | 270 | -0.123 | -0.100 ± 0.010 | 5,000 | -0.46 ± 0.01 | 90 | ~1.5 |" in lines
     assert any(line.startswith("| tan |") and "failed" in line and "-0.48" in line for line in lines)
     assert "## digits: 5 minutes a model" in lines
+
+
+def test_losses_are_drawn_in_their_order_and_outliers_at_the_edge():
+    rows = [Standing("a", 1.0, 0.1, 0.5), Standing("b", 0.2, 0.1), Standing("c", 0.4, 0.1, 0.3), Standing("d", 99.0, 1)]
+    axes = draw_standings([Standings("data", "nats", rows), Standings("none", "nats", [])]).axes
+    assert len(axes) == 1
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["b", "c", "a", "d"]
+    assert axes[0].get_xlim()[1] < 3
+    assert [text.get_text() for text in axes[0].texts] == ["0.200", "0.400   ◇ 0.300", "1.000   ◇ 0.500", "99.00"]
+    assert limits([2.0, 2.0]) == pytest.approx((1.8, 2.2))
+    assert draw_standings([]).axes[0].get_title(loc="left") == "nothing to show"
+
+
+def test_the_picture_of_table_2_has_the_papers_figures():
+    rows = [row(), row(model="ffjord-fast"), row(model="planar"), row(model="tan", failed="it exploded")]
+    texts = sorted(text.get_text() for text in table2.draw(rows).axes[0].texts)
+    assert texts == ["-0.100", "-0.100   ◇ -0.240", "-0.100   ◇ -0.460"]
+
+
+def test_rows_of_different_names_make_one_file(tmp_path):
+    write_scalars(tmp_path / "rows.csv", [{"a": 1, "curve": [1, 2]}, {"b": "x", "a": 0.25, "none": None}])
+    assert (tmp_path / "rows.csv").read_text() == "a,b\n1,\n0.25,x\n"
 
 
 @pytest.fixture
@@ -153,3 +177,10 @@ def test_table_1_is_written_from_what_was_found():
     text = table1.as_markdown({"MAF": (True, False, True, False), "Glow": (True, True, False, False)})
     assert "| MAF | ✓ | ✗ | ✓ | ✗ | the same |" in text
     assert "| Glow | ✓ | ✓ | ✗ | ✗ | ✓ ✓ ✓ ✗ |" in text
+
+
+def test_the_picture_of_table_1_has_a_mark_for_every_answer():
+    axes = table1.draw({"MAF": (True, False, True, False), "Glow": (True, True, False, False)}).axes[0]
+    assert len(axes.collections) == 8
+    framed = [marks.get_offsets()[0].tolist() for marks in axes.collections if len(marks.get_edgecolors())]
+    assert framed == [[2.0, 1.0]]  # where the paper says otherwise

@@ -177,7 +177,7 @@ def test_a_study_makes_every_cell_once_and_writes_after_each(tmp_path, monkeypat
     choice = {"quick": False, "data": ["8gaussians"], "recipes": ["paper", "loose"], "seeds": 2}
     files = study(tmp_path / "out", tmp_path / "runs", **choice, tell=lambda text: None)
     assert made == [Cell("8gaussians", r, s) for r, s in (("paper", 0), ("loose", 0), ("paper", 1))]
-    assert {file.name for file in files} == {"results.json", "README.md", "time.png", "nfe.png"}
+    assert {file.name for file in files} == {"results.json", "results.csv", "README.md", "time.png", "nfe.png"}
     assert len(json.loads((tmp_path / "out" / "results.json").read_text())) == 3
 
 

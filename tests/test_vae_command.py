@@ -339,6 +339,8 @@ def test_rows_of_the_table():
     assert "4.45 ± 0.04 |" in text
     assert "Note: drawn otherwise." in text
     assert "| planar |  | 1, of which 1 failed |" in text
+    texts = [[one.get_text() for one in axes.texts] for axes in table3.draw([row, grey, failed]).axes]
+    assert texts == [["110.0   ◇ 110.8"], ["4.500   ◇ 4.450"]]
 
 
 def test_the_table_is_made_and_not_made_twice(tmp_path, capsys):

@@ -9,7 +9,7 @@ from typing import Any
 
 from ffjord.files import write_json
 from ffjord.reproduce.cells import Cell, fixed_steps, result_of, run_path
-from ffjord.reproduce.pages import beside, machine
+from ffjord.reproduce.pages import beside, machine, write_scalars
 from ffjord.reproduce.recipes import DATA, RECIPES
 from ffjord.runs import Run
 
@@ -38,7 +38,7 @@ def study(
             tell(f"spread of the trace's estimators: {name}")
             variance[name] = _spread(Run.open(run_path(cell, runs)), quick=quick)
             _write(out, results, variance, quick=quick)
-    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".png", ".json"))
+    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".png", ".csv", ".json"))
 
 
 def _at_the_papers_loss(
@@ -70,6 +70,7 @@ def _write(out: Path, results: dict[str, Any], variance: dict[str, Any], *, quic
     rows = [row for row in results.values() if row["data"] in DATA and row["recipe"] in RECIPES]
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "results.json", results)
+    write_scalars(out / "results.csv", rows)
     (out / "README.md").write_text(as_markdown(rows, variance, quick=quick))
     draw_time(rows).savefig(out / "time.png", dpi=110)
     draw_nfe(rows).savefig(out / "nfe.png", dpi=110)
@@ -191,6 +192,8 @@ def as_markdown(rows: list[dict[str, Any]], variance: dict[str, Any], *, quick: 
         "![loss against training time](time.png)",
         "",
         "![loss against evaluations](nfe.png)",
+        "",
+        "Data: [results.csv](results.csv).",
         "",
         "## Against the paper's recipe at equal likelihood",
         "",

@@ -7,7 +7,7 @@ from typing import Any
 
 from ffjord.experiments import Experiment, find
 from ffjord.files import write_json
-from ffjord.reproduce.pages import beside, machine
+from ffjord.reproduce.pages import beside, machine, write_scalars
 from ffjord.reproduce.recipes import changed
 from ffjord.runs import Run
 
@@ -44,7 +44,7 @@ def study(
             key = f"{name}, {model}"
             found[key], results[key] = _run(name, model, runs, quick=quick, pretrained=pretrained)
         _write(out, results, found, quick=quick)
-    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".json", ".png"))
+    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".json", ".csv", ".png"))
 
 
 def _run(name: str, model: str, runs: Path, *, quick: bool, pretrained: bool) -> tuple[Run, dict[str, Any]]:
@@ -67,6 +67,7 @@ def _write(out: Path, results: dict[str, dict[str, Any]], found: dict[str, Run],
 
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "results.json", results)
+    write_scalars(out / "results.csv", list(results.values()))
     (out / "README.md").write_text(as_markdown(list(results.values()), quick=quick))
     names = dict.fromkeys(row["data"] for row in results.values())
     columns = []
@@ -101,7 +102,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool) -> str:
     for name in dict.fromkeys(row["data"] for row in rows):
         of = {row["model"]: row for row in rows if row["data"] == name}
         lines.append(f"| {name} | {' | '.join(_cells(of['glow'], of['ffjord']))} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", "Data: [results.csv](results.csv).", ""])
 
 
 def _finding(rows: list[dict[str, Any]]) -> tuple[str, str]:
@@ -111,9 +112,8 @@ def _finding(rows: list[dict[str, Any]]) -> tuple[str, str]:
         nll[data, "glow"] - nll[data, "ffjord"] for data, model in nll if model == "glow" and (data, "ffjord") in nll
     ]
     better, mean = sum(gain > 0 for gain in gains), sum(gains) / max(1, len(gains))
-    here = (
-        f"FFJORD's test loss is below Glow's on {better} of {len(gains)} toys, by {mean:.3f} nats in the mean of all."
-    )
+    lower = f"{abs(mean):.3f} nats {'lower' if mean >= 0 else 'higher'} in the mean of all"
+    here = f"FFJORD's test loss is below Glow's on {better} of {len(gains)} toys, and {lower}."
     paper = "Figure 2: Glow has trouble with areas of low probability between modes; FFJORD models disconnected "
     return here, paper + "modes and discontinuous densities, with roughly 70 to 100 evaluations."
 

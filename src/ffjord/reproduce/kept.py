@@ -8,6 +8,7 @@ from typing import Any
 
 from ffjord.errors import InputError
 from ffjord.files import write_json
+from ffjord.reproduce.pages import write_scalars
 from ffjord.runs import Run
 
 
@@ -58,6 +59,8 @@ def earlier(out: Path) -> dict[str, Any]:
 def keep(out: Path, results: dict[str, Any], page: Callable[[list[dict[str, Any]]], str]) -> list[Path]:
     """Writes the results of a table and their page; gives the files of the folder."""
     out.mkdir(parents=True, exist_ok=True)
+    rows = list(results.values())
     write_json(out / "results.json", results)
-    (out / "README.md").write_text(page(list(results.values())))
-    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".json"))
+    write_scalars(out / "results.csv", rows)
+    (out / "README.md").write_text(page(rows))
+    return sorted(path for path in out.iterdir() if path.suffix in (".md", ".json", ".csv", ".png"))

@@ -97,6 +97,13 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer.writerows([_digits(value) for value in row.values()] for row in rows)
 
 
+def write_scalars(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """What is a number or a word in rows that need not have the same names, as a file; blank where a row has none."""
+    plain = [{name: value for name, value in row.items() if isinstance(value, str | int | float)} for row in rows]
+    names = dict.fromkeys(name for row in plain for name in row)
+    write_csv(path, [{name: row.get(name, "") for name in names} for row in plain])
+
+
 def _digits(value: Any) -> Any:
     return f"{value:.9g}" if isinstance(value, float) else value
 

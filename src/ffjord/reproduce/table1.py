@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ffjord.experiments.config import ModelConfig
-from ffjord.reproduce.pages import beside
+from ffjord.reproduce.pages import beside, write_csv
 
 _NETWORK = {"hidden": (17, 17), "nonlinearity": "tanh"}
 MODELS = {
@@ -48,8 +49,31 @@ def study(out: Path, *, quick: bool = False, tell: Callable[[str], None]) -> lis
             found[name] = abilities(model)
             tell(f"{name}: {', '.join(f'{column} {_mark(can)}' for column, can in _columns(found[name]))}")
     out.mkdir(parents=True, exist_ok=True)
+    draw(found).savefig(out / "table1.png", dpi=110)
+    write_csv(out / "table1.csv", [{"model": name, **dict(_columns(can))} for name, can in found.items()])
     (out / "README.md").write_text(as_markdown(found, quick=quick))
-    return [out / "README.md"]
+    return [out / name for name in ("README.md", "table1.png", "table1.csv")]
+
+
+def draw(found: dict[str, tuple[bool, ...]]) -> Any:
+    """Who can do what, with a frame around what the paper has otherwise."""
+    from ffjord.report.style import INK, MODEL, MUTED, add_panel, new_figure
+
+    row, column = 0.28, 1.35
+    width, height = column * len(COLUMNS), row * len(found)
+    page = new_figure(round(1.2 + width, 1), round(0.6 + height, 1))
+    axes = add_panel(page, (1.1, 0.1, width, height))
+    axes.set(xlim=(-0.5, len(COLUMNS) - 0.5), ylim=(len(found) - 0.5, -0.5))
+    for y, (name, can) in enumerate(found.items()):
+        for x, yes in enumerate(can):
+            same = PAPER.get(name, can)[x] == yes
+            edge = "none" if same else INK
+            axes.scatter(x, y, s=60 if yes else 14, c=MODEL if yes else MUTED, edgecolors=edge, linewidths=1.5)
+    axes.set_yticks(range(len(found)), list(found))
+    axes.set_xticks(range(len(COLUMNS)), list(COLUMNS))
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelsize=8, labelcolor=INK, pad=4)
+    return page
 
 
 def as_markdown(found: dict[str, tuple[bool, ...]], *, quick: bool = False) -> str:
@@ -69,12 +93,14 @@ def as_markdown(found: dict[str, tuple[bool, ...]], *, quick: bool = False) -> s
         "",
         *beside(*_finding(found)),
         "",
+        "![who can do what](table1.png)",
+        "",
         f"| model | {' | '.join(COLUMNS)} | in the paper |",
         "|---|---|---|---|---|---|",
     ]
     for name, can in found.items():
         lines.append(f"| {name} | {' | '.join(map(_mark, can))} | {_said(name, can)} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", "Data: [table1.csv](table1.csv).", ""])
 
 
 def _finding(found: dict[str, tuple[bool, ...]]) -> tuple[str, str]:

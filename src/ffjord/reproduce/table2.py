@@ -77,8 +77,31 @@ def study(
             experiment = settings(name, model, minutes=minutes, seed=seed, data_dir=data_dir)
             found = kept_result(runs / name / model, experiment, lambda run: _scored(run, limit))
             results[f"{name}, {model}"] = {"data": name, "model": model, "minutes": minutes} | found
+            out.mkdir(parents=True, exist_ok=True)
+            draw(list(results.values())).savefig(out / "table2.png", dpi=110)
             files = keep(out, results, functools.partial(as_markdown, quick=quick))
     return files
+
+
+def draw(rows: list[dict[str, Any]]) -> Any:
+    """Test losses beside the paper's."""
+    from ffjord.report.standings import Standing, Standings, draw_standings
+
+    panels = []
+    for data in dict.fromkeys(row["data"] for row in rows):
+        sound = [row for row in rows if row["data"] == data and "failed" not in row]
+        known = [
+            Standing(r["model"], r["test_nll"], r["test_nll_stderr"], in_the_paper(data, r["model"])) for r in sound
+        ]
+        panels.append(Standings(data, "test negative log-likelihood, nats", known))
+    return draw_standings(panels)
+
+
+def in_the_paper(data: str, model: str) -> float | None:
+    """The paper's test negative log-likelihood."""
+    if model.startswith("ffjord"):
+        return float(_FFJORD[data].split(" ± ")[0]) if data in _FFJORD else None
+    return PAPER.get(data, {}).get(model)
 
 
 def _scored(run: Run, limit: int) -> dict[str, Any]:
@@ -124,6 +147,10 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         "thousand.",
         "",
         *beside(*_finding(rows)),
+        "",
+        "![losses beside the paper's](table2.png)",
+        "",
+        "Data: [results.csv](results.csv).",
         "",
     ]
     for data in dict.fromkeys(row["data"] for row in rows):

@@ -78,8 +78,29 @@ def study(
                 about = {"data": name, "posterior": posterior, "seed": seed, "minutes": budget.minutes}
                 epochs = found["steps"] / experiment.train.validate_every
                 results[f"{name}, {posterior}, {seed}"] = about | {"epochs": epochs} | found
+                out.mkdir(parents=True, exist_ok=True)
+                draw(list(results.values())).savefig(out / "table3.png", dpi=110)
                 files = keep(out, results, functools.partial(as_markdown, quick=quick))
     return files
+
+
+def draw(rows: list[dict[str, Any]]) -> Any:
+    """Test bounds beside the paper's: means over runs, with their deviations or the error of a single one."""
+    from ffjord.report.standings import Standing, Standings, draw_standings
+
+    panels = []
+    for data in dict.fromkeys(row["data"] for row in rows):
+        sound = [row for row in rows if row["data"] == data and "failed" not in row]
+        known = []
+        for name in dict.fromkeys(row["posterior"] for row in sound):
+            loss, error = map(
+                float, estimate([r for r in sound if r["posterior"] == name], "negative_elbo").split(" ± ")
+            )
+            paper = in_the_paper(data, name).split(" ± ")[0]
+            known.append(Standing(name, loss, error, float(paper) if paper != "–" else None))
+        unit = "bits/dim" if any("negative_elbo_bits_per_dim" in row for row in sound) else "nats"
+        panels.append(Standings(data, f"test negative ELBO, {unit}", known))
+    return draw_standings(panels)
 
 
 def is_there(data: str, posterior: str) -> bool:
@@ -107,6 +128,10 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         "tells.",
         "",
         *beside(*_finding(rows)),
+        "",
+        "![bounds beside the paper's](table3.png)",
+        "",
+        "Data: [results.csv](results.csv).",
     ]
     for data in dict.fromkeys(row["data"] for row in rows):
         mine = [row for row in rows if row["data"] == data]
