@@ -1,5 +1,6 @@
 """What all studies share: findings that are kept, pages, lines in panels, the one page of all, and the commands."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,11 @@ def test_all_studies_are_made_once_and_told_on_one_page(tmp_path):
     assert "![tolerance](tolerance/p.png)" in page
     assert "Failed: no images." in page
     assert "`ffjord reproduce all --quick`" in page
+    html = (tmp_path / "index.html").read_text()
+    assert "found by figure1." in html
+    assert html.count("data:image/png;base64,cG5n") == 2
+    assert "Failed: no images." in html
+    assert "http" not in re.sub("http-equiv", "", html)
     assert everything(tmp_path, ["figure1", "samples", "tolerance"], **choice) == 0
     assert [name for name, _ in made] == ["figure1", "samples", "tolerance", "samples"]
     assert "Failed" not in (tmp_path / "README.md").read_text()

@@ -11,6 +11,7 @@ from ffjord.files import atomic_file, write_json
 from ffjord.reproduce import STUDIES
 from ffjord.reproduce.pages import FOUND, PAPER, beside, machine, sentence, wrapped
 
+_TITLE = "The paper's analyses, again"
 Make = Callable[[str, Sequence[str]], int]
 """Makes the named study with words of the command line."""
 
@@ -42,6 +43,7 @@ def everything(out: Path, names: Sequence[str], *, quick: bool, make: Make, tell
         write_json(out / "done.json", done)
         _write(out, done, failed, quick=quick)
     tell(str(out / "README.md"))
+    tell(str(out / "index.html"))
     return 1 if failed else 0
 
 
@@ -61,27 +63,49 @@ def _earlier(path: Path) -> dict[str, Any]:
 
 
 def _write(out: Path, done: dict[str, Any], failed: dict[str, str], *, quick: bool) -> None:
+    from ffjord.report.page.build import write_page
+    from ffjord.report.page.studies import studies_page
+
+    studies = _told(out, done, failed)
     with atomic_file(out / "README.md", "w") as file:
-        file.write(as_markdown(out, done, failed, quick=quick))
+        file.write(as_markdown(studies, quick=quick))
+    write_page(out / "index.html", studies_page(_TITLE, _made(studies, quick=quick), studies))
 
 
-def as_markdown(out: Path, done: dict[str, Any], failed: dict[str, str], *, quick: bool) -> str:
-    """The page: a paragraph, figures and the time for each study that is there, in the order of the paper."""
-    minutes = sum(about["minutes"] for about in done.values())
+def _told(out: Path, done: dict[str, Any], failed: dict[str, str]) -> list[Any]:
+    """What there is to tell of each study that is there or failed, in the order of the paper."""
+    from ffjord.report.page.studies import Told
+
+    told = []
+    for name in (name for name in STUDIES if name in done or name in failed):
+        about = f"{STUDIES[name].place}: {STUDIES[name].about}."
+        if name in failed:
+            told.append(Told(name, about, failed=f"Failed: {failed[name]}"))
+            continue
+        page, figures = (out / name / "README.md").read_text(), sorted((out / name).glob("*.png"))
+        told.append(Told(name, about, sentence(page, FOUND), sentence(page, PAPER), figures, done[name]["minutes"]))
+    return told
+
+
+def _made(studies: list[Any], *, quick: bool) -> str:
+    minutes = sum(one.minutes for one in studies)
     made = (
         f"Made by `ffjord reproduce all{' --quick' if quick else ''}` on {machine()}, in {minutes:.0f} minutes in all."
     )
     sketch = " Sketches: much less training than the full versions, often on other data than the paper's."
-    parts = [["# The paper's analyses, again"], wrapped(made + (sketch if quick else ""))]
-    for name in (name for name in STUDIES if name in done or name in failed):
-        study = STUDIES[name]
-        parts += [[f"## {name}"], wrapped(f"{study.place}: {study.about}.")]
-        parts += _part(out, name, done[name]["minutes"]) if name in done else [wrapped(f"Failed: {failed[name]}")]
+    return made + (sketch if quick else "")
+
+
+def as_markdown(studies: list[Any], *, quick: bool) -> str:
+    """The page: a paragraph, figures and the time for each study."""
+    parts = [[f"# {_TITLE}"], wrapped(_made(studies, quick=quick))]
+    for one in studies:
+        parts += [[f"## {one.name}"], wrapped(one.about)]
+        parts += [wrapped(one.failed)] if one.failed else _part(one)
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
-def _part(out: Path, name: str, minutes: float) -> list[list[str]]:
-    page = (out / name / "README.md").read_text()
-    found = [beside(sentence(page, FOUND), sentence(page, PAPER))] if FOUND in page else []
-    figures = [[f"![{name}]({name}/{file.name})"] for file in sorted((out / name).glob("*.png"))]
-    return [*found, *figures, [f"[More]({name}/README.md); {minutes:g} minutes."]]
+def _part(one: Any) -> list[list[str]]:
+    found = [beside(one.found, one.paper)] if one.found else []
+    figures = [[f"![{one.name}]({one.name}/{file.name})"] for file in one.figures]
+    return [*found, *figures, [f"[More]({one.name}/README.md); {one.minutes:g} minutes."]]

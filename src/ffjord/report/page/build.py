@@ -20,6 +20,10 @@ from ffjord.report.page.verdicts import pill, verdicts
 
 MAKER = '<meta name="generator" content="ffjord report">'
 """By which a page is known as one of ours."""
+_NEEDED = (
+    '<noscript><p class="notice open">The curves and the moving pictures need JavaScript, which this file carries in '
+    "itself.</p></noscript>\n"
+)
 REFRESH = 60
 """Seconds after which a page of a training reads itself again."""
 
@@ -38,15 +42,19 @@ def page(entries: Sequence[Entry], *, notes: Sequence[str] = ()) -> str:
     title = f"{len(runs)} runs compared" if several else runs[0].run.experiment.name
     body = "".join(notice(note, "open") for note in notes) + (side_by_side(runs) + overlaid(runs) if several else "")
     body += "".join(_run(entry, number, several) for number, entry in enumerate(entries, 1))
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     refresh = f'<meta http-equiv="refresh" content="{REFRESH}">' if any(facts.training for facts in runs) else ""
+    return whole(title, (f"<h1>{escape(title)}</h1>\n" if several else "") + _NEEDED + body, script(), refresh)
+
+
+def whole(title: str, body: str, program: str = "", head: str = "") -> str:
+    """A page with our looks: its title, html, program, and what else its head says."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     return filled(
         "page.html",
         title=escape(title),
-        heading=f"<h1>{escape(title)}</h1>\n" if several else "",
-        head=MAKER + refresh,
+        head=MAKER + head,
         style=asset("style.css"),
-        script=script(),
+        script=program,
         body=body,
         made=f"Made by ffjord {__version__} on {now}.",
     )
