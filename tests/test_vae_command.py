@@ -325,16 +325,24 @@ def test_settings_of_the_table():
     assert (one.data.data_dir, one.data.shuffle) == ("DIR", None)
 
 
+def test_smaller_batches_make_epochs_of_more_steps():
+    paper = table3.settings("caltech", "none", 0, table3.Budget()).train
+    train = table3.settings("caltech", "none", 0, table3.Budget(batch=25)).train
+    assert (train.batch_size, train.validate_every) == (25, 164)  # 4100 images
+    assert (train.kl_warmup, train.steps, train.patience) == (4 * paper.kl_warmup, 4 * paper.steps, paper.patience)
+    assert table3.settings("caltech", "none", 0, table3.Budget(batch=25, warmup=10.0)).train.kl_warmup == 1640
+
+
 def test_rows_of_the_table():
     row = {"data": "caltech", "posterior": "none", "minutes": None, "epochs": 3.0, "train_seconds": 90.0}
     row |= {"parameters": 1234, "nfe": 0.0, "negative_elbo": 110.0, "kl": 20.0, "negative_elbo_stderr": 0.5}
     row |= {"kl_stderr": 0.2, "data_note": ""}
     grey = row | {"data": "frey", "posterior": "orthogonal", "negative_elbo_bits_per_dim": 4.5, "minutes": 5.0}
-    grey |= {"negative_elbo_bits_per_dim_stderr": 0.01, "data_note": "drawn otherwise"}
+    grey |= {"negative_elbo_bits_per_dim_stderr": 0.01, "data_note": "drawn otherwise", "batch": 25}
     failed = row | {"posterior": "planar", "failed": "it exploded"}
     text = table3.as_markdown([row, row | {"negative_elbo": 112.0}, grey, failed])
     assert "| none | 1,234 | 2 | 3 | 1.5 | 111.00 ± 1.41 | 20.00 ± 0.00 | – | – | 110.80 ± 0.46 |" in text
-    assert "## frey: at most 5 minutes a run" in text
+    assert "## frey: at most 5 minutes a run, 25 images a step" in text
     assert "| orthogonal | 1,234 | 1 | 3 | 1.5 | 4.500 ± 0.010 |" in text
     assert "4.45 ± 0.04 |" in text
     assert "Note: drawn otherwise." in text

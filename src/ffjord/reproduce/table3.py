@@ -16,6 +16,8 @@ from ffjord.runs import Run
 
 DATA = ("mnist", "omniglot", "frey", "caltech", "digits")
 MODELS = (*POSTERIORS, "ffjord", "ffjord-fast")
+_BATCH = 100
+"""Images a step in the paper."""
 DEFAULT_MODELS = ("none", "planar", "iaf", "orthogonal", "ffjord")
 """Those of the paper's table, where one figure stands for all Sylvester flows."""
 
@@ -30,6 +32,8 @@ class Budget:
     """Epochs over which the KL term's weight rises; the experiment's own if not given."""
     average: float | None = None
     """Decay of averaged weights, the same for all; the experiment's own if not given, and the paper has none."""
+    batch: int | None = None
+    """Images a step, the same for all; the paper's 100 if not given."""
     limit: int | None = None
     """Test images, at most."""
     draws: int = 1
@@ -45,8 +49,14 @@ def settings(data: str, posterior: str, seed: int, budget: Budget, data_dir: str
     changes: dict[str, Any] = {"data.data_dir": data_dir, "train.max_minutes": budget.minutes}
     if data == "frey":
         changes["data.shuffle"] = SPLITS[seed % len(SPLITS)]
+    epoch = experiment.train.validate_every
+    if budget.batch is not None:
+        epoch = -(-epoch * experiment.train.batch_size // budget.batch)
+        longer = epoch / experiment.train.validate_every
+        changes |= {"train.batch_size": budget.batch, "train.validate_every": epoch}
+        changes |= {f"train.{name}": round(longer * getattr(experiment.train, name)) for name in ("steps", "kl_warmup")}
     if budget.warmup is not None:
-        changes["train.kl_warmup"] = round(budget.warmup * experiment.train.validate_every)
+        changes["train.kl_warmup"] = round(budget.warmup * epoch)
     if budget.average is not None:
         changes["train.average"] = budget.average
     return dataclasses.replace(changed(experiment, changes), seed=seed)
@@ -76,6 +86,7 @@ def study(
                 score = lambda run: _scored(run, budget)
                 found = kept_result(runs / name / posterior / str(seed), experiment, score)
                 about = {"data": name, "posterior": posterior, "seed": seed, "minutes": budget.minutes}
+                about["batch"] = experiment.train.batch_size
                 epochs = found["steps"] / experiment.train.validate_every
                 results[f"{name}, {posterior}, {seed}"] = about | {"epochs": epochs} | found
                 out.mkdir(parents=True, exist_ok=True)
@@ -125,7 +136,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         "deviation (of Frey's faces with other splits too); of a single one the standard error over test images.",
         "*KL* is a part of the ELBO. *NLL*: by importance sampling. *Epochs* and *minutes*: of training steps.",
         "Training stops when 100 epochs have brought nothing, as in the paper, or at the limit that the heading",
-        "tells.",
+        "tells; a step takes 100 images, as in the paper, if it does not tell otherwise.",
         "",
         *beside(*_finding(rows)),
         "",
@@ -137,6 +148,8 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         mine = [row for row in rows if row["data"] == data]
         limits = sorted({row["minutes"] for row in mine if row["minutes"] is not None})
         limit = f": at most {', '.join(f'{minutes:g}' for minutes in limits)} minutes a run" if limits else ""
+        batches = sorted({row["batch"] for row in mine if row.get("batch", _BATCH) != _BATCH})
+        limit += f", {', '.join(map(str, batches))} images a step" if batches else ""
         notes = [f"Note: {note}." for note in dict.fromkeys(row.get("data_note") for row in mine) if note]
         lines += ["", f"## {data}{limit}", "", *_table(data, mine), *(["", *notes] if notes else [])]
     return "\n".join([*lines, ""])

@@ -36,6 +36,8 @@ class Arguments:
     """Epochs over which the KL term's weight rises, in place of the paper's 100: for short --minutes."""
     average: float | None = None
     """Decay of averaged weights, the same for all; the paper has none."""
+    batch_size: int | None = None
+    """Images a step, the same for all, in place of the paper's 100: fewer get further in short --minutes."""
     limit: int | None = None
     """Test images to score, at most."""
     draws: int = 1
@@ -68,17 +70,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _budget(given: Arguments) -> Budget:
-    for name, least in (("seeds", 1), ("draws", 1), ("limit", 2), ("importance", 1)):
+    for name, least in (("seeds", 1), ("draws", 1), ("limit", 2), ("importance", 1), ("batch_size", 1)):
         value = getattr(given, name)
         if value is not None and value < least:
-            raise InputError(f"--{name} must be at least {least}; got {value}.")
+            raise InputError(f"--{name.replace('_', '-')} must be at least {least}; got {value}.")
     if given.minutes is not None and not 0 < given.minutes < math.inf:
         raise InputError(f"--minutes must be a positive number; got {given.minutes}.")
     if given.warmup is not None and not 0 <= given.warmup < math.inf:
         raise InputError(f"--warmup must be a number of epochs; got {given.warmup}.")
     if given.average is not None and not 0 < given.average < 1:
         raise InputError(f"--average must be between 0 and 1; got {given.average}.")
-    scored = {"average": given.average, "draws": given.draws, "importance": given.importance}
+    scored = {"average": given.average, "batch": given.batch_size, "draws": given.draws, "importance": given.importance}
     if given.place.quick:
         return replace(_QUICK, **scored)
     return Budget(given.minutes, given.warmup, limit=given.limit, **scored)
