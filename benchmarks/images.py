@@ -5,8 +5,9 @@ same weights for all, dopri5 at tolerance 1e-5, one probe of Gaussian noise. Eve
 times are the best of interleaved repetitions. The share of the machine's rate counts, for every evaluation, the
 convolutions of the value, of the product with the Jacobian, and of the gradients of both (six times the network), and
 compares them with the rate of XLA's convolutions of 64 filters, twenty after another in one program, the better of a
-batch of 16 and one of 64, measured before and after the steps in the same run. Memory is what XLA plans for a step
-beside its inputs.
+batch of 16 and one of 64, measured before and after the steps in the same run. A checkpointed gradient computes the
+network anew, which is not counted. Memory is what XLA plans for a step beside its inputs; torchdiffeq's direct gradient
+keeps all that the network has computed at every evaluation.
 
 Writes benchmarks/IMAGES.md.
 """
@@ -38,10 +39,11 @@ def convolution_rate(repeats: int = 10, depth: int = 20) -> float:
     import jax
     import jax.numpy as jnp
 
+    from ffjord.compilation import compiled
     from ffjord.xla_convolution import convolution
 
     kernel = jnp.full((3, 3, 64, 64), 1 / (9 * 64))
-    run = jax.jit(lambda x: jax.lax.fori_loop(0, depth, lambda _, x: convolution(x, kernel, 1), x))
+    run = compiled(lambda x: jax.lax.fori_loop(0, depth, lambda _, x: convolution(x, kernel, 1), x))
 
     def rate(batch: int) -> float:
         x, best = jnp.ones((batch, SIDE, SIDE, 64)), float("inf")
