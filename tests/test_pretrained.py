@@ -75,3 +75,12 @@ def test_mnist_ships_and_prefers_its_digits_to_noise():
     shuffled = np.random.default_rng(0).permuted(digits.reshape(4, -1), axis=1).reshape(digits.shape)
     scored = [np.asarray(flow.log_prob(x, key=jax.random.key(1))) for x in (digits, shuffled)]
     assert np.all(scored[0] > scored[1] + 100)
+
+
+@pytest.mark.slow
+def test_digits_ship_and_are_preferred_to_shuffled_ones():
+    flow = ffjord.load_pretrained("digits")
+    digits = np.asarray(flow.sample(8, key=jax.random.key(0)))
+    shuffled = np.random.default_rng(0).permuted(digits.reshape(8, -1), axis=1).reshape(digits.shape)
+    scored = [np.asarray(flow.log_prob(x, key=jax.random.key(1))) for x in (digits, shuffled)]
+    assert np.all(scored[0] > scored[1] + 20)
