@@ -1,5 +1,6 @@
 """What the tests share: 64-bit numbers, a compilation cache, and a dynamics that counts its evaluations."""
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 jax.config.update("jax_compilation_cache_dir", str(Path(platformdirs.user_cache_dir("ffjord")) / "tests-xla"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+os.environ["FFJORD_CACHE"] = "off"  # the command line keeps no programs of its own, in other processes too
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -433,13 +433,6 @@ def test_the_worst_grade_is_the_summary():
 # The command.
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_cache_of_its_own():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FFJORD_CACHE", "off")
-        yield
-
-
 @pytest.fixture
 def copy(tmp_path) -> Path:
     """A trained model of numbers, with fixed steps, which compile quickly."""

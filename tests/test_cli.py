@@ -20,14 +20,6 @@ TINY = (
 ).split()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_cache_of_its_own():
-    """The command line keeps compiled programs where the other tests do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FFJORD_CACHE", "off")
-        yield
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "moons"

@@ -27,7 +27,7 @@ from ffjord.report.compare import COLUMNS, Comparison, measure, side_by_side, tr
 from ffjord.report.compare_picture import draw_comparison
 from ffjord.report.compare_table import cells, duration, failures, labels, page
 from ffjord.runs import Run
-from tests.test_cli import TINY, fails, no_cache_of_its_own  # noqa: F401
+from tests.test_cli import TINY, fails
 
 KEYS: dict[str, Any] = {"score_key": jax.random.key(0), "sample_key": jax.random.key(1)}
 FAST = ["--samples", "20"]

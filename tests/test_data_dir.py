@@ -21,7 +21,6 @@ TINY = (
 def small_set(tmp_path_factory):
     """An experiment on a set of 40 / 20 / 20 rows of two columns, which is nowhere but where a test puts it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FFJORD_CACHE", "off")
         patch.delenv(sets.VARIABLE, raising=False)
         empty = tmp_path_factory.mktemp("cache")
         patch.setattr(sets.platformdirs, "user_cache_path", lambda _: empty)

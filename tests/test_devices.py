@@ -24,13 +24,6 @@ REAL = (
 ).split() + SETTINGS
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_cache_of_its_own():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FFJORD_CACHE", "off")
-        yield
-
-
 @pytest.fixture
 def coordinator() -> str:
     with socket.socket() as probe:

@@ -19,14 +19,6 @@ COVARIANCE = np.array([[1.0, 0.8], [0.8, 1.0]]) * np.outer(DEVIATION, DEVIATION)
 TRUTH = multivariate_normal(MEAN, COVARIANCE)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_cache_of_its_own():
-    """The command line keeps compiled programs where the other tests do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FFJORD_CACHE", "off")
-        yield
-
-
 def write_csv(path: Path, delimiter: str = ",", **columns) -> Path:
     rows = zip(*columns.values(), strict=True)
     lines = [delimiter.join(columns), *(delimiter.join(map(str, row)) for row in rows)]

@@ -354,8 +354,7 @@ def test_a_trained_flow_needs_fewer_evaluations(points):
         fewest_steps(flow, points, within=1e-12)
 
 
-def test_evaluate_reports_fixed_steps(tmp_path, capsys, x32, monkeypatch):
-    monkeypatch.setenv("FFJORD_CACHE", "off")
+def test_evaluate_reports_fixed_steps(tmp_path, capsys, x32):
     out = tmp_path / "results.json"
     words = ["evaluate", "pretrained/toy-8gaussians", "--limit", "2048", "--out", str(out)]
     assert main([*words, "--within", "0.01"]) == 0
@@ -382,8 +381,7 @@ def test_evaluate_refuses_a_difference_that_is_none(within, tmp_path, capsys, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_evaluate_refuses_to_fix_what_is_fixed(tmp_path, capsys, x32, monkeypatch):
-    monkeypatch.setenv("FFJORD_CACHE", "off")
+def test_evaluate_refuses_to_fix_what_is_fixed(tmp_path, capsys, x32):
     path = shutil.copytree(PACKAGED, tmp_path / "run", ignore=shutil.ignore_patterns("results.json"))
     config = json.loads((path / "config.json").read_text())
     config["solve"]["method"] = "rk4"

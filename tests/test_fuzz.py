@@ -54,12 +54,10 @@ def fuzz(examples: int, **strategies):
 
 @pytest.fixture(scope="module", autouse=True)
 def as_a_user_has_it():
-    """Without the tests' run-time type checks, which hide our own errors; compiled programs in the tests' cache."""
+    """Without the tests' run-time type checks, which hide our own errors."""
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FFJORD_CACHE", "off")
-        yield
+    yield
     jaxtyping.config.update("jaxtyping_disable", before)
 
 

@@ -34,14 +34,6 @@ LOGIT = Flow(StandardNormal(SHAPE), Chain([EachPlace(ActNorm((1,))), Logit(0.05)
 PAGE = (0x12, 0x11, 0x1C)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_cache_of_its_own():
-    """The command line keeps compiled programs where the other tests do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FFJORD_CACHE", "off")
-        yield
-
-
 @pytest.fixture(scope="module")
 def flow() -> Flow:
     """Two continuous parts, and the logit."""

@@ -33,14 +33,6 @@ from tests.page_runs import CHECKS, append_metrics, figures, make_run, of_file, 
 from tests.test_cli import TINY, fails
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_cache_of_its_own():
-    """The command line keeps compiled programs where the other tests do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FFJORD_CACHE", "off")
-        yield
-
-
 @pytest.fixture(scope="module")
 def moons(tmp_path_factory) -> Run:
     return make_run(tmp_path_factory.mktemp("runs") / "moons")

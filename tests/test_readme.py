@@ -61,7 +61,6 @@ def test_python_snippets_of_a_page(page, tmp_path, monkeypatch):
 
 def test_command_line_snippets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FFJORD_CACHE", "off")
     lines = [line for block in snippets("sh") for line in block.splitlines() if line.startswith("ffjord ")]
     assert len(lines) >= 6
     for line in lines:

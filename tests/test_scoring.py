@@ -129,7 +129,6 @@ def test_moments_where_the_density_is_zero():
 
 @pytest.fixture
 def small_command(monkeypatch):
-    monkeypatch.setenv("FFJORD_CACHE", "off")
     monkeypatch.setattr(ffjord.scoring, "CHUNK", SMALL)
 
 

@@ -57,7 +57,6 @@ def use_quick_flow(patch) -> None:
 def quick():
     """All runs of these tests have the quick flow, here and in other processes; their programs are shared."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FFJORD_CACHE", "off")
         use_quick_flow(patch)
         yield
 

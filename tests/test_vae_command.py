@@ -65,7 +65,6 @@ def small_vae(shape, levels, model, solve=None, regularization=None, *, key) -> 
 @pytest.fixture(scope="module", autouse=True)
 def small():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FFJORD_CACHE", "off")
         patch.setattr(build, "build_vae", small_vae)
         yield
 

@@ -52,12 +52,15 @@ def _list() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("study", "what it shows", "in the paper", "--quick", "full", "data to get", box=box.SIMPLE_HEAD)
+    table = Table("study", "what it shows, and where it is in the paper", "--quick", "full", box=box.SIMPLE)
     table.columns[0].no_wrap = True
+    table.columns[3].max_width = 11
     for name, study in STUDIES.items():
-        table.add_row(name, study.about, study.place, study.quick, study.full, study.data)
-    Console().print(table)
-    print("Times are minutes of one core, measured where they have no ~. Without optional data, studies use what comes")
-    print(
+        data = f"; data: {study.data}" if study.data else ""
+        table.add_row(name, f"{study.about}\n[dim]{study.place}{data}[/]", study.quick, study.full)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        "Times are minutes of one core, measured where they have no ~. Without optional data, studies use what comes "
         "with the package. `ffjord reproduce all --quick` sketches them all; STUDY --help tells the options of a study."
     )

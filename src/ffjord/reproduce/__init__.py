@@ -18,7 +18,7 @@ class Study:
     """Minutes of the sketch on one core; with ~ where they are not measured."""
     full: str
     """Minutes of the whole."""
-    data: str = "–"
+    data: str = ""
     """What it needs, or can use, that does not come with the package."""
     in_all: tuple[str, ...] = ()
     """Words that `ffjord reproduce all --quick` adds, to make it short enough."""
