@@ -125,6 +125,14 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted():
     assert not np.array_equal(good.model.weight, after.model.weight)
 
 
+def test_steps_do_not_copy_what_they_do_not_change():
+    state = start(line(), optimizer(CONFIG), average=True)
+    after, _ = compile_steps(square, optimizer(CONFIG), 0.9)(state, jnp.ones((1, 16, 2)), jax.random.key(0))
+    for field in ("best", "good"):
+        same = jax.tree.map(lambda new, old: new is old, getattr(after, field), getattr(state, field))
+        assert jax.tree.all(same), field
+
+
 def test_weight_decay_knows_matrices_of_stacked_layers():
     flow = build_model(2, ModelConfig(kind="glow", flows=3, hidden=(8, 8)), key=jax.random.key(0))
     params = eqx.filter(flow, trainable(flow))
