@@ -1,7 +1,6 @@
 """A map whose conditions are a linear function of what is given: an encoder's features become a flow's own weights."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
@@ -9,26 +8,28 @@ from ffjord.bijections.base import AbstractBijection, Report, Transformed
 
 
 class Amortized(AbstractBijection):
-    """The inner map, given c = A features + a instead of the features.
+    """The inner map, given c = s (A features + a) instead of the features.
 
-    A and a are computed once for all that happens inside: along the path of a continuous flow, c stays as it is.
+    c is computed once for all that happens inside: along the path of a continuous flow, it stays as it is.
 
     **Arguments:**
 
     - `inner`: a map with conditions of the size `condition_size`.
     - `features`: size of what is given.
-    - `scale`: of A at the start, relative to a usual linear layer: small, so that all samples start with nearly the
-      same map.
+    - `scale`: s, small where all samples should start with nearly the same map. A and a start as those of any linear
+      layer. As s stays a factor, c also learns in small steps: Adam moves every entry of A by the learning rate, and
+      thus c by the sum of that over all features, which may be too much for the weights of a network.
     """
 
     inner: AbstractBijection
     linear: eqx.nn.Linear
+    scale: float = eqx.field(static=True)
 
     def __init__(
         self, inner: AbstractBijection, condition_size: int, features: int, *, scale: float = 1.0, key: PRNGKeyArray
     ):
-        self.inner = inner
-        self.linear = jax.tree.map(lambda p: scale * p, eqx.nn.Linear(features, condition_size, key=key))
+        self.inner, self.scale = inner, scale
+        self.linear = eqx.nn.Linear(features, condition_size, key=key)
 
     def forward(
         self,
@@ -56,7 +57,7 @@ class Amortized(AbstractBijection):
     def _inner_condition(self, features: Array | None) -> Array:
         if features is None:
             raise ValueError("condition is missing: an amortised map takes its weights from it.")
-        return features @ self.linear.weight.T + jnp.asarray(self.linear.bias)
+        return self.scale * (features @ self.linear.weight.T + jnp.asarray(self.linear.bias))
 
 
 class Identity(AbstractBijection):
