@@ -137,6 +137,23 @@ def test_training_is_reproducible_and_resuming_a_finished_run_changes_nothing(ru
     assert (again / "metrics.jsonl").read_bytes() == before
 
 
+def test_training_starts_from_the_weights_of_another_run(run, tmp_path, capsys):
+    words = ["train", "toy/rings", "--out", str(tmp_path / "b"), *TINY, "--learning-rate", "1e-12"]
+    assert main([*words, "--start-from", str(run)]) == 0
+    assert f"starting from {run}: " in capsys.readouterr().out
+    before, after = (np.load(path / "weights.npz") for path in (run, tmp_path / "b"))
+    assert all(np.allclose(before[name], after[name], atol=1e-6) for name in before.files)
+    assert main(["resume", str(tmp_path / "b"), "--start-from", str(tmp_path)]) == 2
+    assert "--start-from is for the start of a training" in capsys.readouterr().err
+
+
+def test_weights_that_fit_nowhere_are_refused_before_anything_is_written(run, tmp_path, capsys):
+    words = ["train", "toy/rings", "--out", str(tmp_path / "b"), *TINY]
+    assert "nowhere" in fails(capsys, *words, "--start-from", "nowhere")
+    assert "no weights that fit" in fails(capsys, *words, "--kind", "glow", "--start-from", str(run))
+    assert not (tmp_path / "b").exists()
+
+
 def test_a_picture_becomes_part_of_its_run(tmp_path):
     pixels = np.full((16, 16), 255, np.uint8)
     pixels[4:12, 4:12] = 0

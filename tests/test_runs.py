@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ffjord.arrays import atomic_file, from_dict, load_arrays, save_arrays, to_dict
+from ffjord.arrays import atomic_file, fitting, from_dict, load_arrays, save_arrays, to_dict
 from ffjord.errors import InputError
 from ffjord.experiments import EXPERIMENTS, Experiment, TrainConfig, find
 from ffjord.runs import Run
@@ -50,6 +50,19 @@ def test_weights_survive_the_disk_to_the_last_bit(tmp_path):
 def test_weights_of_another_model_are_refused(other):
     with pytest.raises(InputError, match="does not fit"):
         from_dict({"a": jnp.ones(2)}, to_dict(other), where="weights.npz")
+
+
+def test_arrays_that_fit_are_taken_and_others_left():
+    like = {"same": jnp.zeros(2), "longer": jnp.zeros(2), "new": jnp.zeros(2), "text": "kept"}
+    other = {"same": jnp.ones(2), "longer": jnp.ones(3), "old": jnp.ones(2)}
+    tree, count = fitting(like, to_dict(other))
+    assert count == 1
+    assert {name: value.tolist() for name, value in tree.items() if name != "text"} == {
+        "same": [1, 1],
+        "longer": [0, 0],
+        "new": [0, 0],
+    }
+    assert tree["text"] == "kept"
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):

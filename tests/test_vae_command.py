@@ -25,6 +25,7 @@ from ffjord.experiments import build, find
 from ffjord.experiments.vae import AUTOENCODERS, COMPARED_AUTOENCODERS
 from ffjord.report.autoencoder import figure_of_latent
 from ffjord.reproduce import table3
+from ffjord.reproduce.recipes import changed
 from ffjord.runs import Run
 from ffjord.solve import Solver
 from ffjord.training.loop import check
@@ -332,6 +333,12 @@ def test_smaller_batches_make_epochs_of_more_steps():
     assert table3.settings("caltech", "none", 0, table3.Budget(batch=25, warmup=10.0)).train.kl_warmup == 1640
 
 
+def test_posteriors_start_from_one_autoencoder_without_a_flow():
+    budget = table3.Budget(minutes=7.0, base=60.0, warmup=20.0)
+    one = table3.settings("caltech", "ffjord-fast", 0, budget, None, Path("base")).train
+    assert (one.start_from, one.kl_warmup, one.max_minutes) == ("base", 0, 7.0)
+
+
 def test_rows_of_the_table():
     row = {"data": "caltech", "posterior": "none", "minutes": None, "epochs": 3.0, "train_seconds": 90.0}
     row |= {"parameters": 1234, "nfe": 0.0, "negative_elbo": 110.0, "kl": 20.0, "negative_elbo_stderr": 0.5}
@@ -339,6 +346,7 @@ def test_rows_of_the_table():
     grey = row | {"data": "frey", "posterior": "orthogonal", "negative_elbo_bits_per_dim": 4.5, "minutes": 5.0}
     grey |= {"negative_elbo_bits_per_dim_stderr": 0.01, "data_note": "drawn otherwise", "batch": 25}
     failed = row | {"posterior": "planar", "failed": "it exploded"}
+    assert "## caltech: after 60 minutes without a flow\n" in table3.as_markdown([row | {"base": 60.0}])
     text = table3.as_markdown([row, row | {"negative_elbo": 112.0}, grey, failed])
     assert "| none | 1,234 | 2 | 3 | 1.5 | 111.00 ± 1.41 | 20.00 ± 0.00 | – | – | 110.80 ± 0.46 |" in text
     assert "## frey: at most 5 minutes a run, 25 images a step" in text
@@ -354,9 +362,7 @@ def test_the_table_is_made_and_not_made_twice(tmp_path, capsys):
     command = ["reproduce", "table3", "--quick", "--posterior", "none", "--out", str(tmp_path / "out")]
     command += ["--runs", str(tmp_path / "runs")]
     settings = table3.settings
-    few = lambda *args: dataclasses.replace(
-        settings(*args), train=dataclasses.replace(settings(*args).train, steps=4, validate_every=2)
-    )
+    few = lambda *args: changed(settings(*args), {"train.steps": 4, "train.validate_every": 2})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table3, "settings", few)
         assert main(command) == 0
@@ -370,9 +376,40 @@ def test_the_table_is_made_and_not_made_twice(tmp_path, capsys):
     assert (tmp_path / "out" / "README.md").read_text() == text
 
 
+def test_runs_of_the_table_start_from_one_and_go_on_when_there_is_more_time(tmp_path, capsys, monkeypatch):
+    settings = table3.settings
+    few = lambda *args: changed(settings(*args), {"train.steps": 4, "train.validate_every": 2})
+    monkeypatch.setattr(table3, "settings", few)
+    command = [
+        "reproduce",
+        "table3",
+        "--posterior",
+        "none",
+        "--seeds",
+        "1",
+        "--limit",
+        "20",
+        "--out",
+        f"{tmp_path}/out",
+    ]
+    command += ["--out", f"{tmp_path}/out", "--runs", f"{tmp_path}/runs", "--base-minutes", "9"]
+    assert main([*command, "--minutes", "1e-9"]) == 0
+    assert "starting from" in capsys.readouterr().out
+    assert (
+        "## digits: after 9 minutes without a flow, at most 1e-09 minutes a run"
+        in (tmp_path / "out" / "README.md").read_text()
+    )
+    found = lambda: json.loads((tmp_path / "runs" / "digits" / "none" / "0" / "cell.json").read_text())
+    assert found()["steps"] == 1
+    assert main([*command, "--minutes", "9"]) == 0
+    assert found()["steps"] == 4
+    assert "holds a run with other settings" in fails(capsys, *command, "--minutes", "8")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--base-minutes", "-1"], "--base-minutes must be a positive number"),
         (["--data", "cats"], "--data must be of mnist, omniglot, frey, caltech, digits; got cats"),
         (["--posterior", "glow"], "--posterior must be of none, planar, iaf"),
         (["--seeds", "0"], "--seeds must be at least 1"),

@@ -37,6 +37,14 @@ def from_dict(like: Any, arrays: dict[str, np.ndarray], *, where: str) -> Any:
     return eqx.combine(jax.tree.unflatten(structure, leaves), static)
 
 
+def fitting(like: Any, arrays: dict[str, np.ndarray]) -> tuple[Any, int]:
+    """The tree `like` with those of its arrays replaced whose name, shape and type are found, and how many they are."""
+    own = to_dict(like)
+    kind = lambda array: (array.shape, array.dtype)
+    found = {name: array for name, array in arrays.items() if name in own and kind(array) == kind(own[name])}
+    return from_dict(like, own | found, where="the model"), len(found)
+
+
 def save_arrays(path: Path, tree: Any) -> None:
     """Writes the arrays of a tree to one .npz file, atomically."""
     with atomic_file(path) as file:
@@ -45,11 +53,15 @@ def save_arrays(path: Path, tree: Any) -> None:
 
 def load_arrays(path: Path, like: Any) -> Any:
     """Reads a tree written by `save_arrays`; a damaged file is an error that says so."""
+    return from_dict(like, read_arrays(path), where=str(path))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The named arrays that `save_arrays` wrote."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+            return {name: file[name] for name in file.files}
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such file.") from error
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
         raise InputError(f"{path} is damaged or not a weights file ({error}).") from error
-    return from_dict(like, arrays, where=str(path))

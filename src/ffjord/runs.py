@@ -176,12 +176,25 @@ class Run:
         from ffjord.arrays import load_arrays
         from ffjord.experiments.build import build_flow
 
+        self._check_weights()
+        return load_arrays(self.weights, build_flow(self.experiment, self.source()))
+
+    def lend(self, model):
+        """Another model with the best weights of this run, wherever name, shape and type agree, and how many do."""
+        from ffjord.arrays import fitting, read_arrays
+
+        self._check_weights()
+        given, count = fitting(model, read_arrays(self.weights))
+        if not count:
+            raise InputError(f"{self.path} has no weights that fit the model: names and shapes differ everywhere.")
+        return given, count
+
+    def _check_weights(self) -> None:
         if not self.weights.is_file():
             raise InputError(
                 f"{self.path} has no trained weights yet; they are written at the first validation. "
                 f"Go on training with `ffjord resume {self.path}`."
             )
-        return load_arrays(self.weights, build_flow(self.experiment, self.source()))
 
 
 def check_new(path: Path) -> None:

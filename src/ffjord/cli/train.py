@@ -33,6 +33,7 @@ _EXAMPLES = """\
   ffjord train toy/rings --objective flow-matching --dynamics residual --hidden 128 128 128 --average 0.999
   ffjord train toy/rings --warm-start 2000 --steps 2500
   ffjord train toy/moons --kinetic 0.1 --jacobian 0.1
+  ffjord train toy/rings --start-from runs/toy/circles --learning-rate 1e-3
   ffjord train toy/picture --image cat.png
   ffjord train image/digits
   srun ffjord train toy/rings --distributed"""
@@ -168,6 +169,8 @@ def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
         if experiment.train.objective == "flow-matching" or experiment.train.warm_start:
             check_matching(flow)  # pyright: ignore[reportArgumentType] (autoencoders have another objective)
         _trace(flow, source)
+        if experiment.train.start_from is not None:
+            Run.open(Path(experiment.train.start_from)).lend(flow)
         if experiment.data.name in SETS or is_image(experiment.data.name) or is_discrete(experiment.data.name):
             source.batches(0, 1)  # reads the set, so that a missing file is named
     except InputError:

@@ -215,6 +215,9 @@ class TrainConfig:
     objective: ObjectiveName = "likelihood"
     """What training minimises: the negative log-likelihood, the distance to a velocity (flow matching), or the negative
     bound of a variational autoencoder (elbo)."""
+    start_from: str | None = None
+    """Run whose best weights training starts from, wherever name and shape agree: a flow that was trained otherwise, or
+    encoder and decoder of an autoencoder with another posterior."""
     warm_start: int = 0
     """Steps of flow matching before those of the likelihood, within --steps."""
     likelihood_learning_rate: float | None = None

@@ -13,7 +13,7 @@ from ffjord.cli.progress import TrainingDisplay
 from ffjord.data.pictures import image_set
 from ffjord.errors import InputError, TrainingError
 from ffjord.experiments import Experiment
-from ffjord.reproduce.recipes import settings
+from ffjord.reproduce.recipes import changed, settings
 from ffjord.runs import Run, write_json
 from ffjord.training.run import train_run
 
@@ -46,15 +46,17 @@ def result_of(cell: Cell, folder: Path, *, within: float, quick: bool) -> dict[s
 def kept_result(path: Path, experiment: Experiment, score: Callable[[Run], dict[str, Any]]) -> dict[str, Any]:
     """Trains the experiment in a run directory and scores it, or reads what it has found before.
 
-    A run that was cut off goes on where it was. One that fails has `failed`, its reason, in place of scores. Both have
-    their `timing`.
+    A run that was cut off goes on where it was, and so does one that had less time. One that fails has `failed`, its
+    reason, in place of scores. Both have their `timing`.
     """
     run, kept = _opened(path, experiment), path / "cell.json"
+    if run.experiment.train.max_minutes != experiment.train.max_minutes:
+        kept.unlink(missing_ok=True)
     if kept.is_file():
         return json.loads(kept.read_text())
     try:
         with TrainingDisplay(experiment.train.steps, every_seconds=30.0) as display:
-            train_run(run, run.source(), show=display, tell=display.tell)
+            train_run(run, run.source(), show=display, tell=display.tell, experiment=experiment)
         found = score(run)
     except TrainingError as error:
         found = {"failed": str(error)}
@@ -73,9 +75,11 @@ def trained(
 
 
 def _opened(path: Path, experiment: Experiment) -> Run:
-    """The run directory, new or with these very settings."""
+    """The run directory, new or with these very settings, but perhaps less time."""
     run = Run.open(path) if (path / "config.json").exists() else Run.create(path, experiment)
-    if run.experiment.to_dict() != _stored(experiment):
+    had, now = (one.train.max_minutes or math.inf for one in (run.experiment, experiment))
+    with_time = changed(run.experiment, {"train.max_minutes": experiment.train.max_minutes})
+    if now < had or with_time.to_dict() != _stored(experiment):
         raise InputError(f"{path} holds a run with other settings; remove it, or choose another place: --runs DIR.")
     return run
 

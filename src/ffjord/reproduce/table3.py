@@ -28,6 +28,9 @@ class Budget:
 
     minutes: float | None = None
     """Of training; until validation stalls, if not given."""
+    base: float | None = None
+    """Minutes of training without a flow before that, once for all posteriors: they start from its encoder and
+    decoder."""
     warmup: float | None = None
     """Epochs over which the KL term's weight rises; the experiment's own if not given."""
     average: float | None = None
@@ -42,8 +45,10 @@ class Budget:
     """Samples an image for the likelihood."""
 
 
-def settings(data: str, posterior: str, seed: int, budget: Budget, data_dir: str | None = None) -> Experiment:
-    """The experiment of one run. Frey's faces are split by another seed in each."""
+def settings(
+    data: str, posterior: str, seed: int, budget: Budget, data_dir: str | None = None, base: Path | None = None
+) -> Experiment:
+    """The experiment of one run, which may start from another. Frey's faces are split by another seed in each."""
     name = {"ffjord": f"vae/{data}", "ffjord-fast": f"vae/{data}-fast"}.get(posterior, f"vae/{data}-{posterior}")
     experiment = find(name)
     changes: dict[str, Any] = {"data.data_dir": data_dir, "train.max_minutes": budget.minutes}
@@ -57,6 +62,8 @@ def settings(data: str, posterior: str, seed: int, budget: Budget, data_dir: str
         changes |= {f"train.{name}": round(longer * getattr(experiment.train, name)) for name in ("steps", "kl_warmup")}
     if budget.warmup is not None:
         changes["train.kl_warmup"] = round(budget.warmup * epoch)
+    if base is not None:
+        changes |= {"train.start_from": str(base), "train.kl_warmup": 0}
     if budget.average is not None:
         changes["train.average"] = budget.average
     return dataclasses.replace(changed(experiment, changes), seed=seed)
@@ -79,20 +86,34 @@ def study(
 
     results, files = earlier(out), []
     for name in data:
+        bases = [_base(runs / name / "base" / str(seed), name, seed, budget, data_dir, tell) for seed in range(seeds)]
         for posterior in (posterior for posterior in posteriors if is_there(name, posterior)):
-            for seed in range(seeds):
+            for seed, base in enumerate(bases):
                 tell(f"{name}, {posterior}, seed {seed}")
-                experiment = settings(name, posterior, seed, budget, data_dir)
+                experiment = settings(name, posterior, seed, budget, data_dir, base)
                 score = lambda run: _scored(run, budget)
                 found = kept_result(runs / name / posterior / str(seed), experiment, score)
                 about = {"data": name, "posterior": posterior, "seed": seed, "minutes": budget.minutes}
-                about["batch"] = experiment.train.batch_size
+                about |= {"base": budget.base, "batch": experiment.train.batch_size}
                 epochs = found["steps"] / experiment.train.validate_every
                 results[f"{name}, {posterior}, {seed}"] = about | {"epochs": epochs} | found
                 out.mkdir(parents=True, exist_ok=True)
                 draw(list(results.values())).savefig(out / "table3.png", dpi=110)
                 files = keep(out, results, functools.partial(as_markdown, quick=quick))
     return files
+
+
+def _base(
+    path: Path, data: str, seed: int, budget: Budget, data_dir: str | None, tell: Callable[[str], None]
+) -> Path | None:
+    """The run that all posteriors start from, trained without a flow, if there is time for it."""
+    from ffjord.reproduce.cells import trained
+
+    if budget.base is None:
+        return None
+    tell(f"{data}, what all start from, seed {seed}")
+    trained(path, settings(data, "none", seed, dataclasses.replace(budget, minutes=budget.base), data_dir))
+    return path
 
 
 def draw(rows: list[dict[str, Any]]) -> Any:
@@ -136,7 +157,8 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         "deviation (of Frey's faces with other splits too); of a single one the standard error over test images.",
         "*KL* is a part of the ELBO. *NLL*: by importance sampling. *Epochs* and *minutes*: of training steps.",
         "Training stops when 100 epochs have brought nothing, as in the paper, or at the limit that the heading",
-        "tells; a step takes 100 images, as in the paper, if it does not tell otherwise.",
+        "tells; a step takes 100 images, as in the paper, if it does not tell otherwise. Where it tells of minutes",
+        "without a flow, all posteriors start from the encoder and decoder of one autoencoder, trained for so long.",
         "",
         *beside(*_finding(rows)),
         "",
@@ -146,12 +168,16 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
     ]
     for data in dict.fromkeys(row["data"] for row in rows):
         mine = [row for row in rows if row["data"] == data]
-        limits = sorted({row["minutes"] for row in mine if row["minutes"] is not None})
-        limit = f": at most {', '.join(f'{minutes:g}' for minutes in limits)} minutes a run" if limits else ""
-        batches = sorted({row["batch"] for row in mine if row.get("batch", _BATCH) != _BATCH})
-        limit += f", {', '.join(map(str, batches))} images a step" if batches else ""
+        known = {
+            "after {} minutes without a flow": {row.get("base") for row in mine},
+            "at most {} minutes a run": {row["minutes"] for row in mine},
+            "{} images a step": {row.get("batch", _BATCH) for row in mine} - {_BATCH},
+        }
+        listed = {text: ", ".join(f"{value:g}" for value in sorted(of - {None})) for text, of in known.items()}
+        limits = [text.format(values) for text, values in listed.items() if values]
         notes = [f"Note: {note}." for note in dict.fromkeys(row.get("data_note") for row in mine) if note]
-        lines += ["", f"## {data}{limit}", "", *_table(data, mine), *(["", *notes] if notes else [])]
+        heading = f"## {data}: {', '.join(limits)}" if limits else f"## {data}"
+        lines += ["", heading, "", *_table(data, mine), *(["", *notes] if notes else [])]
     return "\n".join([*lines, ""])
 
 

@@ -3,24 +3,26 @@
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from ffjord import devices
-from ffjord.arrays import save_arrays
+from ffjord.arrays import save_arrays, to_dict
 from ffjord.data.source import Held, Source
 from ffjord.errors import Interrupted, SolveError, StorageError, TrainingError
 from ffjord.experiments.build import build_flow, build_objective
-from ffjord.experiments.config import Experiment
+from ffjord.experiments.config import Experiment, TrainConfig
 from ffjord.runs import Run
 from ffjord.scoring import score
 from ffjord.training.checkpoint import Checkpoints
 from ffjord.training.interruption import Interruption
 from ffjord.training.loop import Silent, initial_state, train
+from ffjord.training.optimizer import optimizer, stages
 from ffjord.training.recorder import RunRecorder, Show, cut_metrics
-from ffjord.training.state import TrainState
+from ffjord.training.state import TrainState, start
 
 
 def train_run(
@@ -80,7 +82,7 @@ def _desk(
             stack.enter_context(run.locked())
             changed = run.change(experiment)
             checkpoints = Checkpoints(run.checkpoints, warn=tell)
-            state = checkpoints.restore(blank) or blank
+            state = checkpoints.restore(blank) or _with_lent_weights(blank, experiment.train, tell)
             _prepare(run, state)
             recorder = stack.enter_context(_recording(run, checkpoints, show))
             if changed:
@@ -90,6 +92,15 @@ def _desk(
         devices.from_writer(sit_down)
         state, recorder = made or (blank, _Elsewhere())
         yield devices.arrays_from_writer(state), recorder
+
+
+def _with_lent_weights(blank: TrainState, config: TrainConfig, tell: Callable[[str], None]) -> TrainState:
+    """The state before the first step, with the weights of the run that training is to start from, if there is one."""
+    if config.start_from is None:
+        return blank
+    model, count = Run.open(Path(config.start_from)).lend(blank.model)
+    tell(f"starting from {config.start_from}: {count} of {len(to_dict(model))} arrays")
+    return start(model, optimizer(stages(config)[0]), average=config.average is not None)
 
 
 def _prepare(run: Run, state: TrainState) -> None:
