@@ -1,18 +1,25 @@
 """What a person sees while a flow trains: a bar in a terminal, plain lines elsewhere."""
 
+import math
 import sys
 import time
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 
 class TrainingDisplay:
-    """Shows step, loss, NFE, best validation loss and the time left; a context manager and a callback for rows."""
+    """Shows step, loss, NFE, best validation loss and the time left; a context manager and a callback for rows.
 
-    def __init__(self, total: int, *, every_seconds: float = 10.0):
-        self.total, self.every_seconds = total, every_seconds
+    **Arguments:**
+
+    - `total`: steps of the training.
+    - `minutes`: after which it ends, if not by its steps.
+    """
+
+    def __init__(self, total: int, minutes: float | None = None, *, every_seconds: float = 10.0):
+        self.total, self.minutes, self.every_seconds = total, minutes, every_seconds
         self.known: dict[str, Any] = {}
         self.best = float("inf")
         self.began = self.printed_at = time.monotonic()
@@ -23,7 +30,7 @@ class TrainingDisplay:
     def __enter__(self) -> "TrainingDisplay":
         if self.bar is not None:
             self.bar.start()
-            self.task = self.bar.add_task("compiling", total=self.total)
+            self.task = self.bar.add_task("compiling", total=self.total, left="")
         else:
             print("compiling …", flush=True)
         return self
@@ -49,7 +56,7 @@ class TrainingDisplay:
         self.known |= row
         self.best = row.get("best", self.best)
         if self.bar is not None:
-            self.bar.update(self.task, completed=row["step"], description=self._figures())
+            self.bar.update(self.task, completed=row["step"], description=self._figures(), left=self._left())
         elif time.monotonic() - self.printed_at > self.every_seconds:
             print(self._line(), flush=True)
             self.printed_at, self.printed = time.monotonic(), row["step"]
@@ -63,10 +70,16 @@ class TrainingDisplay:
         return "  ".join(part for part in parts if part)
 
     def _line(self) -> str:
+        return f"step {self.known['step']}/{self.total}  {self._figures()}  {self._left()}"
+
+    def _left(self) -> str:
+        """The time to the last step, or to the limit if that is sooner."""
         step, first = self.known["step"], self.first_step or 0
         rate = (step - first) / max(1e-9, time.monotonic() - self.began)
-        left = f"{(self.total - step) / rate / 60:.1f} min left" if rate > 0 else ""
-        return f"step {step}/{self.total}  {self._figures()}  {left}"
+        by_steps = (self.total - step) / rate / 60 if rate > 0 else math.inf
+        by_time = math.inf if self.minutes is None else max(0.0, self.minutes - self.known.get("seconds", 0.0) / 60)
+        left = min(by_steps, by_time)
+        return f"{left:.1f} min left" if left < math.inf else ""
 
 
 def _bar() -> Progress:
@@ -74,6 +87,6 @@ def _bar() -> Progress:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
         console=Console(stderr=True),
     )

@@ -91,7 +91,7 @@ def _trained(search: Search, run: Run, told: Callable[[int, float], bool]) -> fl
         if "validation_loss" in row and row["validation_loss"] is not None:
             given_up = told(row["step"], row["validation_loss"]) or given_up
 
-    with TrainingDisplay(run.experiment.train.steps) as display:
+    with TrainingDisplay(run.experiment.train.steps, run.experiment.train.max_minutes) as display:
         state = train_run(run, run.source(), show=show, tell=display.tell, stop=lambda: given_up)
     _written(search)
     return float(state.best_loss)

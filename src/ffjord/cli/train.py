@@ -117,7 +117,8 @@ def train_with_display(run: Run, experiment: Experiment, *, report: bool = False
     from ffjord.training.run import train_run
 
     source, units = Run(run.path, experiment).source(), units_of(run)
-    with TrainingDisplay(experiment.train.steps) as display, _page(run, experiment, display.tell, report) as follow:
+    display = TrainingDisplay(experiment.train.steps, experiment.train.max_minutes)
+    with display, _page(run, experiment, display.tell, report) as follow:
 
         def show(row: dict[str, Any]) -> None:
             display(in_units(row, units, experiment.train))

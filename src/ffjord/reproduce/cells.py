@@ -55,7 +55,7 @@ def kept_result(path: Path, experiment: Experiment, score: Callable[[Run], dict[
     if kept.is_file():
         return json.loads(kept.read_text())
     try:
-        with TrainingDisplay(experiment.train.steps, every_seconds=30.0) as display:
+        with TrainingDisplay(experiment.train.steps, experiment.train.max_minutes, every_seconds=30.0) as display:
             train_run(run, run.source(), show=display, tell=display.tell, experiment=experiment)
         found = score(run)
     except TrainingError as error:
