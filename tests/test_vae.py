@@ -51,6 +51,22 @@ def test_every_posteriors_flow_has_the_determinant_of_its_jacobian(kind):
         assert not np.allclose(out.value, push(z, features[::-1]).value)  # the features steer it
 
 
+def test_a_continuous_posterior_starts_near_the_gaussian_and_can_leave_it():
+    z, features = jax.random.normal(KEY, (6, 3)), jax.random.normal(jax.random.key(1), (6, 4))
+    flow = flow_of("ffjord")
+
+    @eqx.filter_jit
+    @eqx.filter_grad(has_aux=True)
+    def pushed(flow):
+        out = flow.forward(z, condition=features, key=KEY)
+        return jnp.sum(out.value**2), out.value
+
+    grads, value = pushed(flow)
+    np.testing.assert_allclose(value, z, atol=0.35)  # 0.7 with a usual start
+    last = grads.parts[0].inner.dynamics.weights[-1]
+    assert float(jnp.max(jnp.abs(last))) > 0.1, "weights that start at zero have a gradient"
+
+
 @pytest.mark.usefixtures("x64")
 def test_low_rank_layers_are_their_equation():
     net = LowRankMLP(3, (5,), rank=2, nonlinearity="tanh", key=KEY)
