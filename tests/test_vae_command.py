@@ -336,7 +336,7 @@ def test_smaller_batches_make_epochs_of_more_steps():
 def test_posteriors_start_from_one_autoencoder_without_a_flow():
     budget = table3.Budget(minutes=7.0, base=60.0, warmup=20.0)
     one = table3.settings("caltech", "ffjord-fast", 0, budget, None, Path("base")).train
-    assert (one.start_from, one.kl_warmup, one.max_minutes) == ("base", 0, 7.0)
+    assert (one.start_from, one.kl_warmup, one.warmup, one.max_minutes) == ("base", 0, 41, 7.0)
 
 
 def test_rows_of_the_table():

@@ -63,7 +63,8 @@ def settings(
     if budget.warmup is not None:
         changes["train.kl_warmup"] = round(budget.warmup * epoch)
     if base is not None:
-        changes |= {"train.start_from": str(base), "train.kl_warmup": 0}
+        # Adam knows nothing at first, and its first steps are as long as any: they would undo what is there.
+        changes |= {"train.start_from": str(base), "train.kl_warmup": 0, "train.warmup": epoch}
     if budget.average is not None:
         changes["train.average"] = budget.average
     return dataclasses.replace(changed(experiment, changes), seed=seed)
