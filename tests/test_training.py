@@ -168,6 +168,24 @@ def test_weight_decay_shrinks_matrices_and_nothing_else():
     assert np.array_equal(state.model.bias, line().bias)
 
 
+@pytest.mark.parametrize(("name", "factor"), [("adam", 3.3), ("adamax", 0.11)])
+def test_how_far_a_single_large_gradient_moves_weights(name, factor):
+    config = dataclasses.replace(CONFIG, optimizer=name, clip=None, weight_decay=0.0, schedule="constant")
+    rule, w = optimizer(config), jnp.ones((1, 1))
+
+    def usual(state, _):
+        return rule.update(w, state, w)[1], None
+
+    state, _ = jax.lax.scan(usual, rule.init(w), length=5000)
+    update, _ = rule.update(100 * w, state, w)
+    assert float(-update[0, 0] / config.learning_rate) == pytest.approx(factor, rel=0.02)
+
+
+def test_an_optimiser_that_is_not_there_is_named(unchecked):
+    with pytest.raises(ValueError, match="optimizer must be adam or adamax; got 'sgd'"):
+        optimizer(dataclasses.replace(CONFIG, optimizer="sgd"))
+
+
 def test_clipping_bounds_the_gradient_the_optimiser_sees():
     rule = optimizer(dataclasses.replace(CONFIG, clip=1e-3, weight_decay=0.0))
     grads = {"w": jnp.full((3, 3), 100.0)}

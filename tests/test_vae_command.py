@@ -323,6 +323,9 @@ def test_settings_of_the_table():
     one = table3.settings("caltech", "ffjord-fast", 2, budget, "DIR")
     assert (one.name, one.seed, one.train.max_minutes, one.train.kl_warmup) == ("vae/caltech-fast", 2, 7, 820)
     assert (one.data.data_dir, one.data.shuffle) == ("DIR", None)
+    assert (one.train.optimizer, one.train.learning_rate) == ("adam", 1e-3)
+    train = table3.settings("frey", "none", 0, table3.Budget(optimizer="adamax", learning_rate=5e-4)).train
+    assert (train.optimizer, train.learning_rate) == ("adamax", 5e-4)
 
 
 def test_smaller_batches_make_epochs_of_more_steps():
@@ -347,6 +350,8 @@ def test_rows_of_the_table():
     grey |= {"negative_elbo_bits_per_dim_stderr": 0.01, "data_note": "drawn otherwise", "batch": 25}
     failed = row | {"posterior": "planar", "failed": "it exploded"}
     assert "## caltech: after 60 minutes without a flow\n" in table3.as_markdown([row | {"base": 60.0}])
+    other = row | {"optimizer": "adamax", "learning_rate": 5e-4}
+    assert "## caltech: adamax at 0.0005\n" in table3.as_markdown([other])
     text = table3.as_markdown([row, row | {"negative_elbo": 112.0}, grey, failed])
     assert "| none | 1,234 | 2 | 3 | 1.5 | 111.00 ± 1.41 | 20.00 ± 0.00 | – | – | 110.80 ± 0.46 |" in text
     assert "## frey: at most 5 minutes a run, 25 images a step" in text
@@ -409,6 +414,7 @@ def test_runs_of_the_table_start_from_one_and_go_on_when_there_is_more_time(tmp_
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--learning-rate", "0"], "--learning-rate must be a positive number"),
         (["--base-minutes", "-1"], "--base-minutes must be a positive number"),
         (["--data", "cats"], "--data must be of mnist, omniglot, frey, caltech, digits; got cats"),
         (["--posterior", "glow"], "--posterior must be of none, planar, iaf"),

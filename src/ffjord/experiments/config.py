@@ -21,6 +21,7 @@ from ffjord.choices import (
     NonlinearityName,
     NormKind,
     ObjectiveName,
+    OptimizerName,
     PosteriorName,
     ScheduleName,
     Steps,
@@ -228,8 +229,10 @@ class TrainConfig:
     """Stop after so many minutes of training."""
     batch_size: int = 256
     """Points a step."""
+    optimizer: OptimizerName = "adam"
+    """Adam, or Adamax, which a single large gradient does not throw off its way."""
     learning_rate: float = 3e-3
-    """Peak learning rate of Adam."""
+    """Peak learning rate."""
     schedule: ScheduleName = "cosine"
     """Learning rate over time: constant, falling to zero along a cosine, or a tenth in the second half."""
     warmup: int = 0

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ffjord.choices import OptimizerName
 from ffjord.experiments import Experiment, find
 from ffjord.experiments.vae import POSTERIORS, SPLITS, in_the_paper
 from ffjord.reproduce.kept import earlier, keep
@@ -16,8 +17,8 @@ from ffjord.runs import Run
 
 DATA = ("mnist", "omniglot", "frey", "caltech", "digits")
 MODELS = (*POSTERIORS, "ffjord", "ffjord-fast")
-_BATCH = 100
-"""Images a step in the paper."""
+_BATCH, _RATE = 100, 1e-3
+"""Images a step, and the learning rate, in the paper."""
 DEFAULT_MODELS = ("none", "planar", "iaf", "orthogonal", "ffjord")
 """Those of the paper's table, where one figure stands for all Sylvester flows."""
 
@@ -37,6 +38,10 @@ class Budget:
     """Decay of averaged weights, the same for all; the experiment's own if not given, and the paper has none."""
     batch: int | None = None
     """Images a step, the same for all; the paper's 100 if not given."""
+    optimizer: OptimizerName | None = None
+    """The same for all; the paper's Adam if not given."""
+    learning_rate: float | None = None
+    """The same for all; the paper's 1e-3 if not given."""
     limit: int | None = None
     """Test images, at most."""
     draws: int = 1
@@ -65,8 +70,8 @@ def settings(
     if base is not None:
         # Adam knows nothing at first, and its first steps are as long as any: they would undo what is there.
         changes |= {"train.start_from": str(base), "train.kl_warmup": 0, "train.warmup": epoch}
-    if budget.average is not None:
-        changes["train.average"] = budget.average
+    given = {name: getattr(budget, name) for name in ("average", "optimizer", "learning_rate")}
+    changes |= {f"train.{name}": value for name, value in given.items() if value is not None}
     return dataclasses.replace(changed(experiment, changes), seed=seed)
 
 
@@ -96,6 +101,7 @@ def study(
                 found = kept_result(runs / name / posterior / str(seed), experiment, score)
                 about = {"data": name, "posterior": posterior, "seed": seed, "minutes": budget.minutes}
                 about |= {"base": budget.base, "batch": experiment.train.batch_size}
+                about |= {"optimizer": experiment.train.optimizer, "learning_rate": experiment.train.learning_rate}
                 epochs = found["steps"] / experiment.train.validate_every
                 results[f"{name}, {posterior}, {seed}"] = about | {"epochs": epochs} | found
                 out.mkdir(parents=True, exist_ok=True)
@@ -158,8 +164,9 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         "deviation (of Frey's faces with other splits too); of a single one the standard error over test images.",
         "*KL* is a part of the ELBO. *NLL*: by importance sampling. *Epochs* and *minutes*: of training steps.",
         "Training stops when 100 epochs have brought nothing, as in the paper, or at the limit that the heading",
-        "tells; a step takes 100 images, as in the paper, if it does not tell otherwise. Where it tells of minutes",
-        "without a flow, all posteriors start from the encoder and decoder of one autoencoder, trained for so long.",
+        "tells; a step takes 100 images, and Adam's are 1e-3 long, as in the paper, if it does not tell otherwise.",
+        "Where it tells of minutes without a flow, all posteriors start from the encoder and decoder of one",
+        "autoencoder, trained for so long.",
         "",
         *beside(*_finding(rows)),
         "",
@@ -174,8 +181,10 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
             "at most {} minutes a run": {row["minutes"] for row in mine},
             "{} images a step": {row.get("batch", _BATCH) for row in mine} - {_BATCH},
         }
+        steps = {(row.get("optimizer", "adam"), row.get("learning_rate", _RATE)) for row in mine} - {("adam", _RATE)}
         listed = {text: ", ".join(f"{value:g}" for value in sorted(of - {None})) for text, of in known.items()}
         limits = [text.format(values) for text, values in listed.items() if values]
+        limits += [f"{name} at {rate:g}" for name, rate in sorted(steps)]
         notes = [f"Note: {note}." for note in dict.fromkeys(row.get("data_note") for row in mine) if note]
         heading = f"## {data}: {', '.join(limits)}" if limits else f"## {data}"
         lines += ["", heading, "", *_table(data, mine), *(["", *notes] if notes else [])]

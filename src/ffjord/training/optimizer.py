@@ -1,4 +1,4 @@
-"""Adam with schedule, clipping and a weight decay that has an effect."""
+"""Adam or Adamax, with schedule, clipping and a weight decay that has an effect."""
 
 import dataclasses
 import functools
@@ -44,10 +44,17 @@ def stages(config: TrainConfig) -> tuple[TrainConfig, TrainConfig | None]:
 
 @functools.lru_cache(maxsize=8)  # the same object for the same settings, so that the compiled steps are found again
 def optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    """The update rule. Decay acts on weight matrices, not on biases, gates of t or scalars."""
+    """The update rule. Decay acts on weight matrices, not on biases, gates of t or scalars.
+
+    Adam divides a mean of gradients by their root mean square, Adamax by a running maximum of |g|: a gradient that is a
+    hundred times as long as the others moves weights three times as far as usual in Adam, and a tenth as far in Adamax.
+    """
+    rules = {"adam": optax.scale_by_adam, "adamax": optax.scale_by_adamax}
+    if config.optimizer not in rules:
+        raise ValueError(f"optimizer must be {' or '.join(rules)}; got {config.optimizer!r}.")
     return optax.chain(
         optax.identity() if config.clip is None else optax.clip_by_global_norm(config.clip),
-        optax.scale_by_adam(),
+        rules[config.optimizer](),
         optax.add_decayed_weights(config.weight_decay, mask=_matrices),
         optax.scale_by_learning_rate(schedule(config)),
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ffjord.choices import OptimizerName
 from ffjord.cli.common import parse
 from ffjord.cli.studies import Places, check_words, make, tell
 from ffjord.errors import InputError
@@ -42,6 +43,10 @@ class Arguments:
     """Decay of averaged weights, the same for all; the paper has none."""
     batch_size: int | None = None
     """Images a step, the same for all, in place of the paper's 100: fewer get further in short --minutes."""
+    optimizer: OptimizerName | None = None
+    """Optimiser, the same for all, in place of the paper's Adam: Adamax is what its authors' release has."""
+    learning_rate: float | None = None
+    """Learning rate, the same for all, in place of the paper's 1e-3."""
     limit: int | None = None
     """Test images to score, at most."""
     draws: int = 1
@@ -78,7 +83,7 @@ def _budget(given: Arguments) -> Budget:
         value = getattr(given, name)
         if value is not None and value < least:
             raise InputError(f"--{name.replace('_', '-')} must be at least {least}; got {value}.")
-    for name in ("minutes", "base_minutes"):
+    for name in ("minutes", "base_minutes", "learning_rate"):
         value = getattr(given, name)
         if value is not None and not 0 < value < math.inf:
             raise InputError(f"--{name.replace('_', '-')} must be a positive number; got {value}.")
@@ -86,7 +91,8 @@ def _budget(given: Arguments) -> Budget:
         raise InputError(f"--warmup must be a number of epochs; got {given.warmup}.")
     if given.average is not None and not 0 < given.average < 1:
         raise InputError(f"--average must be between 0 and 1; got {given.average}.")
-    scored = {"average": given.average, "batch": given.batch_size, "draws": given.draws, "importance": given.importance}
+    same = {name: getattr(given, name) for name in ("average", "optimizer", "learning_rate", "draws", "importance")}
+    same["batch"] = given.batch_size
     if given.place.quick:
-        return replace(_QUICK, **scored)
-    return Budget(given.minutes, given.base_minutes, given.warmup, limit=given.limit, **scored)
+        return replace(_QUICK, **same)
+    return Budget(given.minutes, given.base_minutes, given.warmup, limit=given.limit, **same)
