@@ -270,6 +270,17 @@ def test_samples_and_reconstructions_are_images():
     assert 0 < float(back.min()) < float(back.max()) < 1
 
 
+def test_the_scale_of_an_amortised_map_is_a_factor_of_what_it_learns_too():
+    net = LowRankMLP(3, (5,), key=KEY)
+    make = lambda scale: Amortized(make_cnf(net, (3,)), net.condition_size, 4, scale=scale, key=KEY)
+    condition = lambda flow: jnp.sum(flow._inner_condition(jnp.ones((1, 4))))
+    small, usual = make(0.1), make(1.0)
+    assert jnp.array_equal(small.linear.weight, usual.linear.weight)
+    assert float(condition(small)) == pytest.approx(0.1 * float(condition(usual)), rel=1e-5)
+    slope = eqx.filter_grad(condition)(small).linear.weight
+    np.testing.assert_allclose(slope, 0.1 * jnp.ones_like(slope), rtol=1e-6)
+
+
 def test_amortised_maps_need_their_condition():
     net = LowRankMLP(3, (5,), key=KEY)
     flow = Amortized(make_cnf(net, (3,)), net.condition_size, 4, key=KEY)
