@@ -144,7 +144,16 @@ def test_training_starts_from_the_weights_of_another_run(run, tmp_path, capsys):
     before, after = (np.load(path / "weights.npz") for path in (run, tmp_path / "b"))
     assert all(np.allclose(before[name], after[name], atol=1e-6) for name in before.files)
     assert main(["resume", str(tmp_path / "b"), "--start-from", str(tmp_path)]) == 2
-    assert "--start-from is for the start of a training" in capsys.readouterr().err
+    assert f"--start-from {tmp_path} is for the start of a training" in " ".join(capsys.readouterr().err.split())
+    assert "has begun with adam" in fails(capsys, "resume", str(tmp_path / "b"), "--optimizer", "adamax")
+
+
+def test_a_run_goes_on_without_the_one_it_started_from(run, tmp_path):
+    shutil.copytree(run, tmp_path / "a")
+    words = ["--out", str(tmp_path / "b"), *TINY, "--start-from", str(tmp_path / "a")]
+    assert main(["train", "toy/rings", *words]) == 0
+    shutil.rmtree(tmp_path / "a")
+    assert main(["resume", str(tmp_path / "b"), "--steps", "12"]) == 0
 
 
 def test_weights_that_fit_nowhere_are_refused_before_anything_is_written(run, tmp_path, capsys):

@@ -409,6 +409,8 @@ def test_runs_of_the_table_start_from_one_and_go_on_when_there_is_more_time(tmp_
     assert main([*command, "--minutes", "9"]) == 0
     assert found()["steps"] == 4
     assert "holds a run with other settings" in fails(capsys, *command, "--minutes", "8")
+    longer = [word.replace("9", "10") if word == "9" else word for word in command]
+    assert "holds a run with other settings" in fails(capsys, *longer, "--minutes", "9"), "of a shorter start"
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,10 @@ class Run:
         self._check_weights()
         given, count = fitting(model, read_arrays(self.weights))
         if not count:
-            raise InputError(f"{self.path} has no weights that fit the model: names and shapes differ everywhere.")
+            raise InputError(
+                f"{self.path} has no weights that fit the model: names and shapes differ everywhere. Name a run of a "
+                "similar model, or start from none."
+            )
         return given, count
 
     def _check_weights(self) -> None:

@@ -46,8 +46,13 @@ def main(argv: Sequence[str]) -> int:
     given = parse(Arguments, argv, "resume", _EXAMPLES, default)
     if run is None:
         raise InputError("name the run directory first: `ffjord resume runs/toy/pinwheel`.")
-    if given.train.start_from != run.experiment.train.start_from:
-        raise InputError("--start-from is for the start of a training: `ffjord train`; leave it out.")
+    for name in ("start_from", "optimizer"):  # the state of one optimiser means nothing to another
+        had, wanted = getattr(run.experiment.train, name), getattr(given.train, name)
+        if wanted != had:
+            option = f"--{name.replace('_', '-')} {wanted}"
+            raise InputError(
+                f"{option} is for the start of a training, and {run.path} has begun with {had}; leave it out."
+            )
     looking = run.with_data_dir(given.data_dir).experiment
     experiment = dataclasses.replace(looking, **{name: getattr(given, name) for name in _SETTINGS})
     from ffjord import compilation

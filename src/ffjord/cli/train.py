@@ -170,7 +170,7 @@ def check_settings(experiment: Experiment, folder: Path | None = None) -> None:
         if experiment.train.objective == "flow-matching" or experiment.train.warm_start:
             check_matching(flow)  # pyright: ignore[reportArgumentType] (autoencoders have another objective)
         _trace(flow, source)
-        if experiment.train.start_from is not None:
+        if experiment.train.start_from is not None and folder is None:  # a run that is there has started
             Run.open(Path(experiment.train.start_from)).lend(flow)
         if experiment.data.name in SETS or is_image(experiment.data.name) or is_discrete(experiment.data.name):
             source.batches(0, 1)  # reads the set, so that a missing file is named

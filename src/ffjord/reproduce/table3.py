@@ -92,7 +92,7 @@ def study(
 
     results, files = earlier(out), []
     for name in data:
-        bases = [_base(runs / name / "base" / str(seed), name, seed, budget, data_dir, tell) for seed in range(seeds)]
+        bases = [_base(runs / name, name, seed, budget, data_dir, tell) for seed in range(seeds)]
         for posterior in (posterior for posterior in posteriors if is_there(name, posterior)):
             for seed, base in enumerate(bases):
                 tell(f"{name}, {posterior}, seed {seed}")
@@ -111,13 +111,17 @@ def study(
 
 
 def _base(
-    path: Path, data: str, seed: int, budget: Budget, data_dir: str | None, tell: Callable[[str], None]
+    folder: Path, data: str, seed: int, budget: Budget, data_dir: str | None, tell: Callable[[str], None]
 ) -> Path | None:
-    """The run that all posteriors start from, trained without a flow, if there is time for it."""
+    """The run that all posteriors start from, trained without a flow, if there is time for it.
+
+    Its name has the minutes, so that posteriors which started from a shorter one are not taken for those of a longer.
+    """
     from ffjord.reproduce.cells import trained
 
     if budget.base is None:
         return None
+    path = folder / f"base-{budget.base:g}" / str(seed)
     tell(f"{data}, what all start from, seed {seed}")
     trained(path, settings(data, "none", seed, dataclasses.replace(budget, minutes=budget.base), data_dir))
     return path
