@@ -28,7 +28,7 @@ demo: $(READY)  ## Train a pinwheel, evaluate it, draw it (about three minutes)
 test: $(READY)  ## Run the tests
 	$(BIN)/python -m pytest
 
-test-all: $(READY)  ## Run the tests, the slow ones too
+test-all: $(READY)  ## Run the tests, the slow ones too, with programs optimised as users have them
 	$(BIN)/python -m pytest -m ''
 
 fuzz: $(READY)  ## Try thousands of odd inputs, new ones every time (about ten minutes)

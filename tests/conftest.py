@@ -12,9 +12,21 @@ import numpy as np
 import platformdirs
 import pytest
 
-jax.config.update("jax_compilation_cache_dir", str(Path(platformdirs.user_cache_dir("ffjord")) / "tests-xla"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-os.environ["FFJORD_CACHE"] = "off"  # the command line keeps no programs of its own, in other processes too
+_KEPT = {
+    "jax_compilation_cache_dir": str(Path(platformdirs.user_cache_dir("ffjord")) / "tests-xla"),
+    "jax_persistent_cache_min_compile_time_secs": 0.2,
+}
+_QUICKLY = {"jax_disable_most_optimizations": True}
+
+
+def pytest_configure(config: pytest.Config):
+    """Keeps compiled programs, and compiles quickly: most programs run once. `make test-all` compiles as users do.
+
+    The environment tells the same to processes that tests start.
+    """
+    for name, value in (_KEPT | (_QUICKLY if "not slow" in config.option.markexpr else {})).items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
 
 
 @pytest.fixture(scope="module", autouse=True)

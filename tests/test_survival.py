@@ -63,7 +63,7 @@ def quick():
 
 def child(folder: str, words: list[str], real: bool, environment: dict[str, str]) -> None:
     """A program of its own: one command, its output in a file, its compiled programs shared with the others."""
-    os.environ |= {"FFJORD_CACHE": f"{folder}/cache"} | environment
+    os.environ |= environment
     os.dup2(os.open(f"{folder}/output", os.O_WRONLY | os.O_APPEND | os.O_CREAT), 1)
     os.dup2(1, 2)
     if not real:

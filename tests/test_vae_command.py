@@ -385,25 +385,14 @@ def test_runs_of_the_table_start_from_one_and_go_on_when_there_is_more_time(tmp_
     settings = table3.settings
     few = lambda *args: changed(settings(*args), {"train.steps": 4, "train.validate_every": 2})
     monkeypatch.setattr(table3, "settings", few)
-    command = [
-        "reproduce",
-        "table3",
-        "--posterior",
-        "none",
-        "--seeds",
-        "1",
-        "--limit",
-        "20",
-        "--out",
-        f"{tmp_path}/out",
-    ]
-    command += ["--out", f"{tmp_path}/out", "--runs", f"{tmp_path}/runs", "--base-minutes", "9"]
+    command = ["reproduce", "table3", "--posterior", "none", "--seeds", "1", "--limit", "20", "--base-minutes", "9"]
+    command += ["--optimizer", "adamax", "--out", f"{tmp_path}/out", "--runs", f"{tmp_path}/runs"]
     assert main([*command, "--minutes", "1e-9"]) == 0
     assert "starting from" in capsys.readouterr().out
-    assert (
-        "## digits: after 9 minutes without a flow, at most 1e-09 minutes a run"
-        in (tmp_path / "out" / "README.md").read_text()
-    )
+    heading = "## digits: after 9 minutes without a flow, at most 1e-09 minutes a run, adamax at 0.002"
+    assert heading in (tmp_path / "out" / "README.md").read_text()
+    trains = [Run.open(tmp_path / "runs" / "digits" / name / "0").experiment.train for name in ("base-9", "none")]
+    assert [train.optimizer for train in trains] == ["adam", "adamax"]
     found = lambda: json.loads((tmp_path / "runs" / "digits" / "none" / "0" / "cell.json").read_text())
     assert found()["steps"] == 1
     assert main([*command, "--minutes", "9"]) == 0

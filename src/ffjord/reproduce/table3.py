@@ -39,9 +39,9 @@ class Budget:
     batch: int | None = None
     """Images a step, the same for all; the paper's 100 if not given."""
     optimizer: OptimizerName | None = None
-    """The same for all; the paper's Adam if not given."""
+    """Of what starts from the base, if there is one: the base has the paper's. The same for all; Adam if not given."""
     learning_rate: float | None = None
-    """The same for all; the paper's 1e-3 if not given."""
+    """Of what starts from the base, too; 1e-3 if not given."""
     limit: int | None = None
     """Test images, at most."""
     draws: int = 1
@@ -113,7 +113,7 @@ def study(
 def _base(
     folder: Path, data: str, seed: int, budget: Budget, data_dir: str | None, tell: Callable[[str], None]
 ) -> Path | None:
-    """The run that all posteriors start from, trained without a flow, if there is time for it.
+    """The run that all posteriors start from, trained without a flow and with Adam, if there is time for it.
 
     Its name has the minutes, so that posteriors which started from a shorter one are not taken for those of a longer.
     """
@@ -123,7 +123,8 @@ def _base(
         return None
     path = folder / f"base-{budget.base:g}" / str(seed)
     tell(f"{data}, what all start from, seed {seed}")
-    trained(path, settings(data, "none", seed, dataclasses.replace(budget, minutes=budget.base), data_dir))
+    own = dataclasses.replace(budget, minutes=budget.base, optimizer=None, learning_rate=None)
+    trained(path, settings(data, "none", seed, own, data_dir))
     return path
 
 
@@ -170,7 +171,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         "Training stops when 100 epochs have brought nothing, as in the paper, or at the limit that the heading",
         "tells; a step takes 100 images, and Adam's are 1e-3 long, as in the paper, if it does not tell otherwise.",
         "Where it tells of minutes without a flow, all posteriors start from the encoder and decoder of one",
-        "autoencoder, trained for so long.",
+        "autoencoder, trained for so long with Adam.",
         "",
         *beside(*_finding(rows)),
         "",

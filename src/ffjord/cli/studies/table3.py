@@ -15,7 +15,7 @@ _EXAMPLES = """\
   ffjord reproduce table3 --quick
   ffjord reproduce table3 --data frey caltech --data-dir DIR
   ffjord reproduce table3 --data frey --posterior none ffjord-fast --seeds 1 --minutes 60 --warmup 20
-  ffjord reproduce table3 --data frey --posterior none ffjord-fast --seeds 1 --base-minutes 60 --minutes 20"""
+  ffjord reproduce table3 --data frey --posterior none ffjord-fast --seeds 1 --base-minutes 30 --minutes 30"""
 
 _QUICK = Budget(minutes=0.3, warmup=1.0, limit=200)
 
@@ -44,9 +44,10 @@ class Arguments:
     batch_size: int | None = None
     """Images a step, the same for all, in place of the paper's 100: fewer get further in short --minutes."""
     optimizer: OptimizerName | None = None
-    """Optimiser, the same for all, in place of the paper's Adam: Adamax is what its authors' release has."""
+    """Optimiser, the same for all, in place of the paper's Adam: Adamax is what its authors' release has. What they
+    start from with --base-minutes has Adam."""
     learning_rate: float | None = None
-    """Learning rate, the same for all, in place of the paper's 1e-3."""
+    """Learning rate, the same for all, in place of the paper's 1e-3; not of what they start from."""
     limit: int | None = None
     """Test images to score, at most."""
     draws: int = 1
