@@ -337,9 +337,10 @@ def test_smaller_batches_make_epochs_of_more_steps():
 
 
 def test_posteriors_start_from_one_autoencoder_without_a_flow():
-    budget = table3.Budget(minutes=7.0, base=60.0, warmup=20.0)
+    budget = table3.Budget(minutes=7.0, base=60.0, warmup=20.0, clip=2000.0)
     one = table3.settings("caltech", "ffjord-fast", 0, budget, None, Path("base")).train
     assert (one.start_from, one.kl_warmup, one.warmup, one.max_minutes) == ("base", 0, 41, 7.0)
+    assert one.clip == 2000.0
 
 
 def test_rows_of_the_table():
@@ -350,8 +351,8 @@ def test_rows_of_the_table():
     grey |= {"negative_elbo_bits_per_dim_stderr": 0.01, "data_note": "drawn otherwise", "batch": 25}
     failed = row | {"posterior": "planar", "failed": "it exploded"}
     assert "## caltech: after 60 minutes without a flow\n" in table3.as_markdown([row | {"base": 60.0}])
-    other = row | {"optimizer": "adamax", "learning_rate": 5e-4}
-    assert "## caltech: adamax at 0.0005\n" in table3.as_markdown([other])
+    other = row | {"optimizer": "adamax", "learning_rate": 5e-4, "clip": 2000.0}
+    assert "## caltech: adamax at 0.0005, gradients clipped at 2000\n" in table3.as_markdown([other])
     text = table3.as_markdown([row, row | {"negative_elbo": 112.0}, grey, failed])
     assert "| none | 1,234 | 2 | 3 | 1.5 | 111.00 ± 1.41 | 20.00 ± 0.00 | – | – | 110.80 ± 0.46 |" in text
     assert "## frey: at most 5 minutes a run, 25 images a step" in text
@@ -406,6 +407,7 @@ def test_runs_of_the_table_start_from_one_and_go_on_when_there_is_more_time(tmp_
     ("words", "message"),
     [
         (["--learning-rate", "0"], "--learning-rate must be a positive number"),
+        (["--clip", "0"], "--clip must be a positive number"),
         (["--base-minutes", "-1"], "--base-minutes must be a positive number"),
         (["--data", "cats"], "--data must be of mnist, omniglot, frey, caltech, digits; got cats"),
         (["--posterior", "glow"], "--posterior must be of none, planar, iaf"),

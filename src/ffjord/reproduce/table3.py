@@ -42,6 +42,8 @@ class Budget:
     """Of what starts from the base, if there is one: the base has the paper's. The same for all; Adam if not given."""
     learning_rate: float | None = None
     """Of what starts from the base, too; 1e-3 if not given."""
+    clip: float | None = None
+    """Longest gradient, of what starts from the base, too; none if not given."""
     limit: int | None = None
     """Test images, at most."""
     draws: int = 1
@@ -70,7 +72,7 @@ def settings(
     if base is not None:
         # Adam knows nothing at first, and its first steps are as long as any: they would undo what is there.
         changes |= {"train.start_from": str(base), "train.kl_warmup": 0, "train.warmup": epoch}
-    given = {name: getattr(budget, name) for name in ("average", "optimizer", "learning_rate")}
+    given = {name: getattr(budget, name) for name in ("average", "optimizer", "learning_rate", "clip")}
     changes |= {f"train.{name}": value for name, value in given.items() if value is not None}
     return dataclasses.replace(changed(experiment, changes), seed=seed)
 
@@ -102,6 +104,7 @@ def study(
                 about = {"data": name, "posterior": posterior, "seed": seed, "minutes": budget.minutes}
                 about |= {"base": budget.base, "batch": experiment.train.batch_size}
                 about |= {"optimizer": experiment.train.optimizer, "learning_rate": experiment.train.learning_rate}
+                about |= {"clip": experiment.train.clip}
                 epochs = found["steps"] / experiment.train.validate_every
                 results[f"{name}, {posterior}, {seed}"] = about | {"epochs": epochs} | found
                 out.mkdir(parents=True, exist_ok=True)
@@ -123,7 +126,7 @@ def _base(
         return None
     path = folder / f"base-{budget.base:g}" / str(seed)
     tell(f"{data}, what all start from, seed {seed}")
-    own = dataclasses.replace(budget, minutes=budget.base, optimizer=None, learning_rate=None)
+    own = dataclasses.replace(budget, minutes=budget.base, optimizer=None, learning_rate=None, clip=None)
     trained(path, settings(data, "none", seed, own, data_dir))
     return path
 
@@ -190,6 +193,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         listed = {text: ", ".join(f"{value:g}" for value in sorted(of - {None})) for text, of in known.items()}
         limits = [text.format(values) for text, values in listed.items() if values]
         limits += [f"{name} at {rate:g}" for name, rate in sorted(steps)]
+        limits += [f"gradients clipped at {clip:g}" for clip in {row.get("clip") for row in mine} - {None}]
         notes = [f"Note: {note}." for note in dict.fromkeys(row.get("data_note") for row in mine) if note]
         heading = f"## {data}: {', '.join(limits)}" if limits else f"## {data}"
         lines += ["", heading, "", *_table(data, mine), *(["", *notes] if notes else [])]

@@ -48,6 +48,8 @@ class Arguments:
     start from with --base-minutes has Adam."""
     learning_rate: float | None = None
     """Learning rate, the same for all, in place of the paper's 1e-3; not of what they start from."""
+    clip: float | None = None
+    """Longest gradient; a single image may have a hundred times the usual one. Not of what they start from."""
     limit: int | None = None
     """Test images to score, at most."""
     draws: int = 1
@@ -84,7 +86,7 @@ def _budget(given: Arguments) -> Budget:
         value = getattr(given, name)
         if value is not None and value < least:
             raise InputError(f"--{name.replace('_', '-')} must be at least {least}; got {value}.")
-    for name in ("minutes", "base_minutes", "learning_rate"):
+    for name in ("minutes", "base_minutes", "learning_rate", "clip"):
         value = getattr(given, name)
         if value is not None and not 0 < value < math.inf:
             raise InputError(f"--{name.replace('_', '-')} must be a positive number; got {value}.")
@@ -92,8 +94,8 @@ def _budget(given: Arguments) -> Budget:
         raise InputError(f"--warmup must be a number of epochs; got {given.warmup}.")
     if given.average is not None and not 0 < given.average < 1:
         raise InputError(f"--average must be between 0 and 1; got {given.average}.")
-    same = {name: getattr(given, name) for name in ("average", "optimizer", "learning_rate", "draws", "importance")}
-    same["batch"] = given.batch_size
+    names = ("average", "optimizer", "learning_rate", "clip", "draws", "importance")
+    same = {name: getattr(given, name) for name in names} | {"batch": given.batch_size}
     if given.place.quick:
         return replace(_QUICK, **same)
     return Budget(given.minutes, given.base_minutes, given.warmup, limit=given.limit, **same)
