@@ -62,6 +62,8 @@ def _density(name: str, title: str) -> list[str]:
 def _autoencoder(title: str, runs: list[dict[str, Any]]) -> list[str]:
     bits = "negative_elbo_bits_per_dim" in runs[0]
     name = "autoencoder" if runs[0]["posterior"] == "ffjord" else "autoencoder, our settings"
+    if runs[0]["minutes"] is not None:
+        name = f"autoencoder, {runs[0]['minutes'] + (runs[0].get('base') or 0):g} minutes of a core"
     paper = find(runs[0]["experiment"]).paper.removesuffix(" nats").removesuffix(" bits/dim")
     nfe = statistics.fmean(run["nfe"] for run in runs)
     unit = f"{'bits/dim' if bits else 'nats'}, -ELBO"

@@ -40,7 +40,7 @@ def test_every_posteriors_flow_has_the_determinant_of_its_jacobian(kind):
         flow_of(kind, solver=FINE),
         *(jax.random.normal(jax.random.key(i), (2, n)) for i, n in ((1, 3), (2, 4))),
     )
-    moved = lambda p: p + 0.3 * jax.random.normal(jax.random.key(p.size), p.shape)
+    moved = lambda p: p + jax.random.normal(jax.random.key(p.size), p.shape)
     flow = jax.tree.map(lambda p: moved(p) if eqx.is_inexact_array(p) and p.ndim else p, flow)
     push = eqx.filter_jit(lambda z, c: flow.forward(z, condition=c, key=KEY))
     out = push(z, features)
@@ -65,6 +65,13 @@ def test_a_continuous_posterior_starts_near_the_gaussian_and_can_leave_it():
     np.testing.assert_allclose(value, z, atol=0.35)  # 0.7 with a usual start
     last = grads.parts[0].inner.dynamics.weights[-1]
     assert float(jnp.max(jnp.abs(last))) > 0.1, "weights that start at zero have a gradient"
+
+
+@pytest.mark.parametrize("kind", ["orthogonal", "householder", "triangular"])
+def test_a_sylvester_posterior_starts_near_the_gaussian(kind):
+    z, features = jax.random.normal(KEY, (6, 3)), jax.random.normal(jax.random.key(1), (6, 4))
+    moved = jax.jit(lambda z: flow_of(kind).forward(z, condition=features, key=KEY).value)(z) - z
+    assert 0 < float(jnp.max(jnp.abs(moved))) < 0.05
 
 
 @pytest.mark.usefixtures("x64")

@@ -25,8 +25,9 @@ from ffjord.models.autoregressive import iaf
 from ffjord.models.planar import PlanarLayer
 
 _SMALL = 0.1
-"""Scale of what an image adds to the weights of a continuous flow. With 1, the first paths are hard to solve, and with
-Adam's steps of 1e-3 they explode within twenty of them, when the KL term does not weigh anything yet."""
+"""Scale of what an image adds to the weights of a continuous flow, and of a Sylvester flow's matrices, which are all
+its own. With 1, the first paths of the one are hard to solve, and with Adam's steps of 1e-3 they explode within twenty
+of them, when the KL term does not weigh anything yet; the other, put into a trained autoencoder, would undo it."""
 
 
 class Drawn(eqx.Module):
@@ -116,7 +117,7 @@ def _planar(latent: int, features: int, key: PRNGKeyArray) -> AbstractBijection:
 
 def _sylvester(model: ModelConfig, latent: int, features: int, number: int, key: PRNGKeyArray) -> Amortized:
     layer = Sylvester(latent, model.posterior, model.columns, model.reflections, number % 2 == 1)  # pyright: ignore[reportArgumentType]
-    return Amortized(layer, layer.condition_size, features, key=key)
+    return Amortized(layer, layer.condition_size, features, scale=_SMALL, key=key)
 
 
 def _continuous(
