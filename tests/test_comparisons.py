@@ -66,6 +66,7 @@ def test_losses_are_drawn_in_their_order_and_outliers_at_the_edge():
     axes = draw_standings([Standings("data", "nats", rows), Standings("none", "nats", [])]).axes
     assert len(axes) == 1
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["b", "c", "a", "d"]
+    assert axes[0].get_xlim()[0] < 0.1, "errors are shown to their ends"
     assert axes[0].get_xlim()[1] < 3
     assert [text.get_text() for text in axes[0].texts] == ["0.200", "0.400   ◇ 0.300", "1.000   ◇ 0.500", "99.00"]
     assert limits([2.0, 2.0]) == pytest.approx((1.8, 2.2))

@@ -54,6 +54,9 @@ def draw_standings(panels: Sequence[Standings]) -> Figure:
 def _draw(axes: Axes, panel: Standings) -> None:
     rows = sorted(panel.rows, key=lambda row: row.loss)
     low, high = limits([value for row in rows for value in (row.loss, row.paper) if value is not None])
+    shown = [row for row in rows if row.loss <= high and row.error < high - low]
+    low = min([low, *(row.loss - 1.1 * row.error for row in shown)])
+    high = max([high, *(row.loss + 1.1 * row.error for row in shown)])
     axes.set(xlim=(low, high), ylim=(len(rows) - 0.5, -0.5))
     for y, row in enumerate(rows):
         if row.loss <= high:
