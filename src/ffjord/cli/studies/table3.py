@@ -95,7 +95,8 @@ def _budget(given: Arguments) -> Budget:
     if given.average is not None and not 0 < given.average < 1:
         raise InputError(f"--average must be between 0 and 1; got {given.average}.")
     names = ("average", "optimizer", "learning_rate", "clip", "draws", "importance")
-    same = {name: getattr(given, name) for name in names} | {"batch": given.batch_size}
+    same = {name: getattr(given, name) for name in names}
+    same["batch"] = given.batch_size
     if given.place.quick:
         return replace(_QUICK, **same)
     return Budget(given.minutes, given.base_minutes, given.warmup, limit=given.limit, **same)
