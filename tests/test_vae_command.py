@@ -334,6 +334,7 @@ def test_smaller_batches_make_epochs_of_more_steps():
     assert (train.batch_size, train.validate_every) == (25, 164)  # 4100 images
     assert (train.kl_warmup, train.steps, train.patience) == (4 * paper.kl_warmup, 4 * paper.steps, paper.patience)
     assert table3.settings("caltech", "none", 0, table3.Budget(batch=25, warmup=10.0)).train.kl_warmup == 1640
+    assert table3.settings("caltech", "none", 0, table3.Budget(batch=25, epochs=2.5)).train.steps == 410
 
 
 def test_posteriors_start_from_one_autoencoder_without_a_flow():
@@ -351,6 +352,7 @@ def test_rows_of_the_table():
     grey |= {"negative_elbo_bits_per_dim_stderr": 0.01, "data_note": "drawn otherwise", "batch": 25}
     failed = row | {"posterior": "planar", "failed": "it exploded"}
     assert "## caltech: after 60 minutes without a flow\n" in table3.as_markdown([row | {"base": 60.0}])
+    assert "## caltech: at most 20 epochs a run\n" in table3.as_markdown([row | {"at_most_epochs": 20.0}])
     other = row | {"optimizer": "adamax", "learning_rate": 5e-4, "clip": 2000.0}
     assert "## caltech: adamax at 0.0005, gradients clipped at 2000\n" in table3.as_markdown([other])
     text = table3.as_markdown([row, row | {"negative_elbo": 112.0}, grey, failed])
@@ -413,6 +415,7 @@ def test_runs_of_the_table_start_from_one_and_go_on_when_there_is_more_time(tmp_
         (["--posterior", "glow"], "--posterior must be of none, planar, iaf"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--minutes", "0"], "--minutes must be a positive number"),
+        (["--epochs", "0"], "--epochs must be a positive number"),
         (["--posterior", "ffjord-fast"], "ffjord-fast is not there for the digits"),
         (["--warmup", "-1"], "--warmup must be a number of epochs"),
         (["--data", "frey", "--data-dir", "nowhere"], "frey: none of its files"),

@@ -29,6 +29,8 @@ class Budget:
 
     minutes: float | None = None
     """Of training; until validation stalls, if not given."""
+    epochs: float | None = None
+    """Of training, at most."""
     base: float | None = None
     """Minutes of training without a flow before that, once for all posteriors: they start from its encoder and
     decoder."""
@@ -67,6 +69,8 @@ def settings(
         longer = epoch / experiment.train.validate_every
         changes |= {"train.batch_size": budget.batch, "train.validate_every": epoch}
         changes |= {f"train.{name}": round(longer * getattr(experiment.train, name)) for name in ("steps", "kl_warmup")}
+    if budget.epochs is not None:
+        changes["train.steps"] = max(1, round(budget.epochs * epoch))
     if budget.warmup is not None:
         changes["train.kl_warmup"] = round(budget.warmup * epoch)
     if base is not None:
@@ -102,6 +106,7 @@ def study(
                 score = lambda run: _scored(run, budget)
                 found = kept_result(runs / name / posterior / str(seed), experiment, score)
                 about = {"data": name, "posterior": posterior, "seed": seed, "minutes": budget.minutes}
+                about |= {"at_most_epochs": budget.epochs} if budget.epochs else {}
                 about |= {"base": budget.base, "batch": experiment.train.batch_size}
                 about |= {"optimizer": experiment.train.optimizer, "learning_rate": experiment.train.learning_rate}
                 about |= {"clip": experiment.train.clip}
@@ -126,7 +131,7 @@ def _base(
         return None
     path = folder / f"base-{budget.base:g}" / str(seed)
     tell(f"{data}, what all start from, seed {seed}")
-    own = dataclasses.replace(budget, minutes=budget.base, optimizer=None, learning_rate=None, clip=None)
+    own = dataclasses.replace(budget, minutes=budget.base, epochs=None, optimizer=None, learning_rate=None, clip=None)
     trained(path, settings(data, "none", seed, own, data_dir))
     return path
 
@@ -187,6 +192,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         known = {
             "after {} minutes without a flow": {row.get("base") for row in mine},
             "at most {} minutes a run": {row["minutes"] for row in mine},
+            "at most {} epochs a run": {row.get("at_most_epochs") for row in mine},
             "{} images a step": {row.get("batch", _BATCH) for row in mine} - {_BATCH},
         }
         steps = {(row.get("optimizer", "adam"), row.get("learning_rate", _RATE)) for row in mine} - {("adam", _RATE)}

@@ -16,7 +16,7 @@ _EXAMPLES = """\
 @dataclass(frozen=True)
 class Arguments:
     """Glow with 100 layers and FFJORD on the eight toys, side by side. An hour or two on two cores; a sketch has a
-    twentieth of the training, and 20 layers of Glow. Stopped and started again, it goes on where it was."""
+    fifth of the training, and 20 layers of Glow. Stopped and started again, it goes on where it was."""
 
     place: Places = field(default_factory=Places)
     pretrained: bool = False
