@@ -91,7 +91,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool) -> str:
         "Test negative log-likelihood in nats on fresh points. Glow has 100 layers, each a linear map and an affine",
         "coupling; FFJORD one continuous flow. Models with the best validation loss, seed 0.",
         "",
-        *([f"**A sketch: a fifth of the training, and 20 layers of Glow.**", ""] if quick else []),
+        *(["**A sketch: a fifth of the training, and 20 layers of Glow.**", ""] if quick else []),
         *beside(*_finding(rows)),
         "",
         "![data, Glow and FFJORD](figure2.png)",
