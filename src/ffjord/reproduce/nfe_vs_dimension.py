@@ -119,15 +119,15 @@ def draw(curves: Curves) -> Any:
         lines = [Line(n, list(e), [point[what] for point in e.values()], colours[n]) for n, e in found.items()]
         return Plot(title, "dimension D", label, lines, x_log=True, x_ticks=dims)
 
-    last = _names(curves)[-1]
+    hardest = max(curves, key=lambda key: curves[key][-1]["nfe"])[0]
     through = []
-    for i, (dim, curve) in enumerate((dim, curves[last, dim]) for dim in dims if (last, dim) in curves):
+    for i, (dim, curve) in enumerate((dim, curves[hardest, dim]) for dim in dims if (hardest, dim) in curves):
         shade = to_hex(GLOW(0.45 + 0.5 * i / len(dims)))
         through.append(Line(f"D = {dim}", [p["step"] for p in curve], [p["nfe"] for p in curve], shade, plain=True))
     plots = [
         against("evaluations after training", "NFE", "nfe")._replace(y_range=(0, highest)),
         against("what is left to learn", "relative entropy, nats", "excess"),
-        Plot(f"in the course of training: {last}", "step", "NFE", through, y_range=(0, highest)),
+        Plot(f"in the course of training: {hardest}", "step", "NFE", through, y_range=(0, highest)),
     ]
     return draw_plots([plot for plot in plots if plot.lines])
 
