@@ -238,10 +238,11 @@ def _finding(rows: list[dict[str, Any]]) -> tuple[str, str]:
 
 
 def _missing(rows: list[dict[str, Any]]) -> list[str]:
-    """A line that tells which runs there are not, if any."""
+    """A line that tells which runs there are not, if any: by name, where they are few."""
     made = {(row["data"], row["recipe"]) for row in rows}
     left = {data: [recipe for recipe in RECIPES if (data, recipe) not in made] for data in DATA}
-    told = [f"{data} ({', '.join(recipes)})" for data, recipes in left.items() if recipes]
+    short = lambda recipes: ", ".join(recipes) if len(recipes) <= 3 else f"{len(recipes)} of {len(RECIPES)} recipes"
+    told = [f"{data} ({short(recipes)})" for data, recipes in left.items() if recipes]
     return [f"Not made in this run: {'; '.join(told)}.", ""] if told else []
 
 
