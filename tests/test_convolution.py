@@ -44,10 +44,16 @@ def reference(x, kernel, change):
     )[0]
 
 
-@pytest.mark.parametrize(("change", "size"), [("keep", 1), ("keep", 3), ("keep", 5), ("halve", 4), ("double", 4)])
+@pytest.mark.parametrize(
+    ("change", "size", "height"),
+    [
+        *[("keep", 1, 4), ("keep", 3, 4), ("keep", 5, 4), ("keep", 5, 6)],
+        *[("halve", 4, 4), ("halve", 4, 8), ("double", 4, 4), ("double", 4, 2)],
+    ],
+)
 @pytest.mark.parametrize(("channels", "out"), [(2, 3), (3, 2)])
-def test_convolve_is_xlas_convolution_and_has_its_gradients(change, size, channels, out):
-    x, kernel = draw(4, 6, channels), draw(size, size, channels, out, seed=1)
+def test_convolve_is_xlas_convolution_and_has_its_gradients(change, size, height, channels, out):
+    x, kernel = draw(height, 6, channels), draw(size, size, channels, out, seed=1)
 
     @jax.jit
     def both(x, kernel):
@@ -58,7 +64,7 @@ def test_convolve_is_xlas_convolution_and_has_its_gradients(change, size, channe
         return values, [pull(weights) for pull in pulls]
 
     (ours, theirs), (our_grads, their_grads) = both(x, kernel)
-    assert ours.shape == (4 * LARGER[change], 6 * LARGER[change], out)
+    assert ours.shape == (height * LARGER[change], 6 * LARGER[change], out)
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
     for our, their in zip(our_grads, their_grads, strict=True):
         np.testing.assert_allclose(our, their, atol=1e-12)
