@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ffjord.cli import main
+from ffjord.cli.studies import as_said
 from ffjord.errors import InputError
 from ffjord.report.lines import Line, Plot, draw_plots
 from ffjord.reproduce import STUDIES, tolerance
@@ -72,6 +73,12 @@ def test_lines_are_drawn_with_their_names_once(tmp_path):
     np.testing.assert_array_equal(picture.axes[0].lines[0].get_xdata(), [1, 3])
     with pytest.raises(ValueError, match="nothing to draw"):
         draw_plots([])
+
+
+def test_a_page_tells_the_runs_of_its_command():
+    words = as_said([Path("pretrained/digits"), Path("runs/a")], Path("/my/data"))
+    assert words == "--run pretrained/digits runs/a --data-dir DIR"
+    assert as_said([], None) == ""
 
 
 def make(name, words):

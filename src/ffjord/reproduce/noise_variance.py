@@ -27,7 +27,14 @@ WHOLE, SKETCH = Amount(5000, 16), Amount(179, 8)
 
 
 def study(
-    out: Path, runs: Path, given: Mapping[str, Run], *, amount: Amount, quick: bool, tell: Callable[[str], None]
+    out: Path,
+    runs: Path,
+    given: Mapping[str, Run],
+    *,
+    amount: Amount,
+    quick: bool,
+    words: str,
+    tell: Callable[[str], None],
 ) -> list[Path]:
     """For every run, noise and number of probes: the variance of log p of validation points over the noise."""
     from ffjord.data.source import Held
@@ -47,7 +54,7 @@ def study(
     draw(rows, by_points).savefig(out / "noise-variance.png", dpi=110)
     write_csv(out / "noise-variance.csv", rows)
     write_csv(out / "by-points.csv", by_points)
-    _page(rows, given, amount, quick=quick).write(out)
+    _page(rows, given, amount, quick=quick, words=words).write(out)
     return [out / name for name in ("README.md", "noise-variance.png", "noise-variance.csv", "by-points.csv")]
 
 
@@ -112,7 +119,7 @@ def draw(rows: list[dict[str, Any]], by_points: list[dict[str, Any]]) -> Any:
     return draw_plots(plots, columns=2)
 
 
-def _page(rows: list[dict[str, Any]], runs: Mapping[str, Run], amount: Amount, *, quick: bool) -> Page:
+def _page(rows: list[dict[str, Any]], runs: Mapping[str, Run], amount: Amount, *, quick: bool, words: str) -> Page:
     first = {row["noise"]: row for row in rows if row["probes"] == 1 and row["run"] == rows[0]["run"]}
     bits = {noise: next(p for p in against_points(row) if p["points"] == row["points"]) for noise, row in first.items()}
 
@@ -152,7 +159,7 @@ def _page(rows: list[dict[str, Any]], runs: Mapping[str, Run], amount: Amount, *
             for row in rows
         ),
         quick=quick,
-        words=" ".join(f"--run {run.path}" for run in runs.values()) if len(runs) > 1 else "",
+        words=words,
         seed=0,
     )
 

@@ -13,7 +13,14 @@ _COMPARED, _FEW_COMPARED = 512, 128
 
 
 def study(
-    out: Path, runs: Path, given: Mapping[str, Run], *, temperature: float, quick: bool, tell: Callable[[str], None]
+    out: Path,
+    runs: Path,
+    given: Mapping[str, Run],
+    *,
+    temperature: float,
+    quick: bool,
+    words: str,
+    tell: Callable[[str], None],
 ) -> list[Path]:
     """A grid of samples below one of test images for every run, and numbers that compare the two."""
     out.mkdir(parents=True, exist_ok=True)
@@ -26,7 +33,7 @@ def study(
         found = kept("comparison", lambda run=run: compare(run, compared, temperature))
         rows.append({"run": name, **found})
     write_csv(out / "samples.csv", rows)
-    _page(rows, given, temperature, quick=quick).write(out)
+    _page(rows, given, temperature, quick=quick, words=words).write(out)
     return [out / name for name in ("README.md", *map(_file, given), "samples.csv")]
 
 
@@ -82,7 +89,7 @@ def nearest(x: Any, others: Any) -> float:
     return float(np.mean(np.sqrt(np.maximum(squares.min(axis=1), 0) / a.shape[1])))
 
 
-def _page(rows: list[dict[str, Any]], runs: Mapping[str, Run], temperature: float, *, quick: bool) -> Page:
+def _page(rows: list[dict[str, Any]], runs: Mapping[str, Run], temperature: float, *, quick: bool, words: str) -> Page:
     told = lambda row: (
         f"{row['run']}: pixels have mean {row['mean_samples']:.3f} and deviation {row['deviation_samples']:.3f} (test "
         f"images {row['mean_data']:.3f} and {row['deviation_data']:.3f}), and samples are {row['nearest_samples']:.3f} "
@@ -106,6 +113,7 @@ def _page(rows: list[dict[str, Any]], runs: Mapping[str, Run], temperature: floa
             for r in rows
         ),
         quick=quick,
+        words=words,
         seed=0,
     )
 

@@ -93,6 +93,12 @@ def given_runs(
     return lambda: named or _digits(quick=quick)
 
 
+def as_said(paths: Sequence[Path], data_dir: Path | None) -> str:
+    """The words that name runs and say that their data were looked for, for the page: it tells its command."""
+    words = ["--run", *map(str, paths)] if paths else []
+    return " ".join(words + (["--data-dir", "DIR"] if data_dir else []))
+
+
 def _digits(*, quick: bool) -> dict[str, Run]:
     from ffjord.reproduce.multiscale import trained
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ffjord.cli.common import parse
-from ffjord.cli.studies import Places, check_at_least, given_runs, make, tell
+from ffjord.cli.studies import Places, as_said, check_at_least, given_runs, make, tell
 from ffjord.errors import InputError
 from ffjord.reproduce.noise_variance import SKETCH, WHOLE
 from ffjord.runs import Run
@@ -45,5 +45,9 @@ def main(argv: Sequence[str]) -> int:
     find = given_runs("--run", given.run, given.data_dir, quick=given.place.quick, images=False)
     from ffjord.reproduce.noise_variance import Amount, study
 
-    choice = {"amount": Amount(points, repeats), "quick": given.place.quick}
+    choice = {
+        "amount": Amount(points, repeats),
+        "quick": given.place.quick,
+        "words": as_said(given.run, given.data_dir),
+    }
     return make("noise-variance", given.place, lambda out, runs: study(out, runs, find(), **choice, tell=tell))

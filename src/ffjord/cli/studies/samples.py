@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ffjord.cli.common import parse
-from ffjord.cli.studies import Places, given_runs, make, tell
+from ffjord.cli.studies import Places, as_said, given_runs, make, tell
 from ffjord.errors import InputError
 
 _EXAMPLES = """\
@@ -36,5 +36,5 @@ def main(argv: Sequence[str]) -> int:
     find = given_runs("--run", given.run, given.data_dir, quick=given.place.quick, images=True)
     from ffjord.reproduce.samples import study
 
-    choice = {"temperature": given.temperature, "quick": given.place.quick}
+    choice = {"temperature": given.temperature, "quick": given.place.quick, "words": as_said(given.run, given.data_dir)}
     return make("samples", given.place, lambda out, runs: study(out, runs, find(), **choice, tell=tell))
