@@ -25,24 +25,28 @@ class Study:
 
 
 STUDIES = {
-    "figure1": Study("the flow on a line: density over time, paths", "Figure 1", "~5", "~30"),
-    "figure2": Study("Glow and FFJORD on the eight toys, side by side", "Figure 2", "~5", "~90"),
-    "table1": Study("what each model can do, shown by trying it", "Table 1", "~1", "~1"),
+    "figure1": Study("the flow on a line: density over time, paths", "Figure 1", "0.5", "1.5"),
+    "figure2": Study("Glow and FFJORD on the eight toys, side by side", "Figure 2", "5.3", "~90"),
+    "table1": Study("what each model can do, shown by trying it", "Table 1", "1.9", "1.9"),
     "table2": Study(
-        "every model on a table for the same time", "Table 2", "~5", "--minutes a model", "the paper's tables, optional"
+        "every model on a table for the same time",
+        "Table 2",
+        "8.2",
+        "--minutes a model",
+        "the paper's tables, optional",
     ),
     "table3": Study(
         "variational autoencoders with every posterior",
         "Table 3",
-        "~5",
+        "~9",
         "hours each, or --minutes of each",
         "MNIST, Omniglot, Frey, Caltech, optional",
     ),
     "bottleneck": Study(
         "training with and without the bottleneck trick", "section 5.1, Figure 4", "~5", "~30", "MNIST, optional"
     ),
-    "nfe-vs-dimension": Study("evaluations against the data's dimension", "section 5.2, Figure 5", "3.4", "~25"),
-    "multiscale": Study("evaluations and loss, multi-scale and single-scale", "section 5.3, Figure 6", "~5", "~30"),
+    "nfe-vs-dimension": Study("evaluations against the data's dimension", "section 5.2, Figure 5", "~8", "~50"),
+    "multiscale": Study("evaluations and loss, multi-scale and single-scale", "section 5.3, Figure 6", "4.4", "~50"),
     "fewer-evaluations": Study(
         "regularisation against evaluations (weight decay, spectral normalisation), and what else reduces them",
         "section 6",
@@ -50,9 +54,9 @@ STUDIES = {
         "~90",
         in_all=("--data", "8gaussians", "--recipes", "paper", "loose", "weight decay", "spectral norm"),
     ),
-    "tolerance": Study("does the density integrate to one? Error by tolerance", "appendix C, Figure 8", "~5", "~30"),
-    "noise-variance": Study("what the trace's noise does to a log-likelihood", "section 4", "~5", "~30"),
+    "tolerance": Study("does the density integrate to one? Error by tolerance", "appendix C, Figure 8", "0.3", "~5"),
+    "noise-variance": Study("what the trace's noise does to a log-likelihood", "section 4", "2.4", "~30"),
     "adjoint-memory": Study("memory and time of three gradients", "sections 2.2.1, 6", "~5", "~30"),
-    "samples": Study("samples of image models beside data", "Figures 3, 7", "~5", "~30", "of the runs given, optional"),
+    "samples": Study("samples of image models beside data", "Figures 3, 7", "~2", "~30", "of the runs given, optional"),
 }
 """By name, in the order of the paper."""
