@@ -27,7 +27,7 @@ class Study:
 STUDIES = {
     "figure1": Study("the flow on a line: density over time, paths", "Figure 1", "0.5", "1.5"),
     "figure2": Study("Glow and FFJORD on the eight toys, side by side", "Figure 2", "5.3", "~90"),
-    "table1": Study("what each model can do, shown by trying it", "Table 1", "1.9", "1.9"),
+    "table1": Study("what each model can do, shown by trying it", "Table 1", "1.9", "~2"),
     "table2": Study(
         "every model on a table for the same time",
         "Table 2",
