@@ -248,7 +248,10 @@ def _run(
     goes_on = lambda loop: loop.outcome.status == RUNNING
     body = lambda loop: advance(loop, args, control, rates, norm, plan)
     if bounded:
-        return eqxi.while_loop(goes_on, body, first, max_steps=plan.max_steps, kind="bounded")
+        # Equinox nests loops of at most `base` steps and computes the inner ones anew. A grid's steps are known, and
+        # one loop of them keeps everything once.
+        base = 16 if control.grid is None else max(2, plan.max_steps)
+        return eqxi.while_loop(goes_on, body, first, max_steps=plan.max_steps, kind="bounded", base=base)
     return jax.lax.while_loop(goes_on, body, first)
 
 

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report, Transformed
 
@@ -52,6 +52,23 @@ class Sylvester(AbstractBijection):
     def condition_size(self) -> int:
         """Size of c."""
         return sum(int(np.prod(shape)) for shape in self._shapes().values())
+
+    @property
+    def outer(self) -> Bool[np.ndarray, " condition_size"]:
+        """Which entries of c are those of R₁: where they are 0, the flow is the identity, whatever the others are."""
+        triangle, first = np.triu(np.ones((self.rank, self.rank), bool), 1), np.ones(self.rank, bool)
+        mine = np.concatenate([triangle.ravel(), first])
+        return np.concatenate([mine, np.zeros(self.condition_size - len(mine), bool)])
+
+    def start(self, key: PRNGKeyArray) -> Float[Array, " condition_size"]:
+        """A random c with R₁ = 0: an identity that learns at once, for the gradient of R₁ is tanh(R₂ Qᵀ z + b).
+
+        With R₁ and R₂ both near 0, either one's gradient would be as small as the other.
+        """
+        deviations = {"r": self.rank**-0.5, "diagonals": 1.0, "b": 0.5, "q": 1.0}
+        scales = [np.full(int(np.prod(shape)), deviations[name]) for name, shape in self._shapes().items()]
+        scale = np.where(self.outer, 0, np.concatenate(scales))
+        return jnp.asarray(scale) * jax.random.normal(key, (self.condition_size,))
 
     def forward(
         self,

@@ -25,9 +25,10 @@ from ffjord.models.autoregressive import iaf
 from ffjord.models.planar import PlanarLayer
 
 _SMALL = 0.1
-"""Scale of what an image adds to the weights of a continuous flow, and of a Sylvester flow's matrices, which are all
-its own. With 1, the first paths of the one are hard to solve, and with Adam's steps of 1e-3 they explode within twenty
-of them, when the KL term does not weigh anything yet; the other, put into a trained autoencoder, would undo it."""
+"""Scale of what an image adds to the weights of a continuous flow and to the matrices of a Sylvester flow. With 1, the
+first paths of the one are hard to solve, and with Adam's steps of 1e-3 they explode within twenty of them, when the KL
+term does not weigh anything yet. The other learns what it knows of an image by heart: without weights that are shared
+and learn faster, it gains on training images only."""
 
 
 class Drawn(eqx.Module):
@@ -117,7 +118,11 @@ def _planar(latent: int, features: int, key: PRNGKeyArray) -> AbstractBijection:
 
 def _sylvester(model: ModelConfig, latent: int, features: int, number: int, key: PRNGKeyArray) -> Amortized:
     layer = Sylvester(latent, model.posterior, model.columns, model.reflections, number % 2 == 1)  # pyright: ignore[reportArgumentType]
-    return Amortized(layer, layer.condition_size, features, scale=_SMALL, key=key)
+    key_linear, key_shared = jax.random.split(key)
+    shared = layer.start(key_shared)
+    flow = Amortized(layer, layer.condition_size, features, scale=_SMALL, shared=shared, key=key_linear)
+    outer = lambda a: jnp.where(layer.outer.reshape(-1, *[1] * (a.ndim - 1)), 0, a)
+    return eqx.tree_at(lambda flow: flow.linear, flow, jax.tree.map(outer, flow.linear))
 
 
 def _continuous(
