@@ -64,6 +64,7 @@ bench: $(BENCH_READY)  ## Measure this library against its peers, and alone (an 
 	.venv-bench/bin/python -m benchmarks.alone
 	.venv-bench/bin/python -m benchmarks.images
 	.venv-bench/bin/python -m benchmarks.posteriors
+	.venv-bench/bin/python -m benchmarks.large_pages
 
 toys: $(READY)  ## Train and draw all toys again: results/ and pretrained/ (about an hour)
 	$(BIN)/python scripts/toys.py

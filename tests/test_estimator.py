@@ -445,6 +445,7 @@ def test_auto_follows_the_table_and_the_other_parameters(params, columns_in, obj
     assert solve.test_divergence == ("closed-form" if dynamics == "mlp" else "exact")
 
 
+@pytest.mark.slow
 def test_the_default_learns_a_table_of_several_columns():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1200, 4)) * [1.0, 10.0, 0.1, 1.0] + np.array([0.0, 5.0, 0.0, -3.0])

@@ -149,9 +149,11 @@ def test_penalties_do_not_steer_the_steps(build):
     assert int(plain.report.nfe) == int(rich.report.nfe)
 
 
-@pytest.mark.parametrize("gradient", ["checkpointed", "adjoint"])
-def test_the_regularised_loss_has_the_right_gradient(build, gradient):
-    model, weights = flow(build, gradient=gradient), (("kinetic", 0.5), ("derivative", 0.1))
+@pytest.mark.parametrize(("gradient", "method", "steps"), [("checkpointed", "midpoint", 3), ("adjoint", "rk4", 40)])
+def test_the_regularised_loss_has_the_right_gradient(build, gradient, method, steps):
+    """That of few steps if it is the discrete solve's, that of many if it is the continuous one's."""
+    model = flow(build, gradient=gradient, method=method, num_steps=steps)
+    weights = (("kinetic", 0.5), ("derivative", 0.1))
     x = jnp.asarray(np.random.default_rng(4).normal(size=(5, D)))
     where = lambda m: m.bijection.dynamics.layers[0].linear.weight
 

@@ -195,11 +195,12 @@ def test_signals_save_and_say_how_to_go_on(number, straight, folder, start):
     assert_same(straight, path)
 
 
-def test_ten_kills_in_a_row_change_nothing(straight, folder, start):
+@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_kills_in_a_row_change_nothing(kills, straight, folder, start):
     """At random moments, of which many fall into the writing of a checkpoint: one follows the other."""
-    path, rng = folder / "killed", random.Random(0)
+    path, rng = folder / f"killed-{kills}", random.Random(0)
     Run.create(path, often_saved(Run.open(straight).experiment))
-    for _ in range(10):
+    for _ in range(kills):
         before, more = lines(path), rng.choice([0, 2, 6, 10])
         process = start("resume", path)
         wait_for(lambda before=before, more=more: lines(path) > before + more, process)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ffjord._version import __version__
+from ffjord.cli import large_pages
 from ffjord.errors import Answer
 
 COMMANDS = {
@@ -57,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if name not in COMMANDS:
         return _complain(f"there is no command {name!r}; there are {', '.join(COMMANDS)}. `ffjord --help` tells more.")
+    if argv is None:  # a process of our own
+        large_pages.restart()
     try:
         return _run(name, rest)
     except Answer as error:
