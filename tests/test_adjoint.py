@@ -69,8 +69,8 @@ def differences(build, x64):
 
 
 def in_turn(gradient, steps):
-    """The adjoint with all steps, the others with one; the rest of the table takes its time."""
-    quick = gradient == "adjoint" or (gradient, steps) in [("checkpointed", "batch"), ("direct", "sample")]
+    """The adjoint with all steps, the default with one; the rest of the table takes its time."""
+    quick = gradient == "adjoint" or (gradient, steps) == ("checkpointed", "batch")
     return pytest.param(gradient, steps, marks=[] if quick else pytest.mark.slow)
 
 
@@ -116,7 +116,7 @@ def test_backward_nfe_is_the_number_of_evaluations_and_a_fixed_end_time_has_no_g
     assert [float(part.log_end_time.array) for part in grad.parts] == [0, 0]
 
 
-@pytest.mark.parametrize("steps", ["batch", "sample"])
+@pytest.mark.parametrize("steps", ["batch", pytest.param("sample", marks=pytest.mark.slow)])
 def test_the_gradient_does_not_depend_on_how_many_states_are_kept(steps, build):
     """Where there is no room for the start of every step, those in between are made again."""
     settings = {"method": "bosh3", "rtol": 1e-7, "atol": 1e-7, "steps": steps, "max_steps": 60}
@@ -128,7 +128,7 @@ def test_the_gradient_does_not_depend_on_how_many_states_are_kept(steps, build):
     np.testing.assert_allclose(grads[0], grads[1], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("gradient", ["checkpointed", "adjoint", "direct"])
+@pytest.mark.parametrize("gradient", ["checkpointed", "adjoint", pytest.param("direct", marks=pytest.mark.slow)])
 def test_tolerances_that_are_arrays_are_no_parameters(gradient, build):
     tolerance = {"rtol": jnp.asarray(1e-3), "atol": jnp.asarray(1e-3)}
     _, (grad, _) = value_and_grad(

@@ -110,7 +110,7 @@ MASS, JACOBIAN, TOLERANCE, ROUND_TRIP, _, NOISE, EFFORT, OVERFITTING, MARGINALS 
 # What is right passes.
 
 
-@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("dim", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_an_exact_flow_passes_everything(dim):
     done = []
     verdicts = run_checks(subject_of(make(dim)), lambda i, n: done.append((i, n)))

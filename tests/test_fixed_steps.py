@@ -336,6 +336,7 @@ def points(x32):
     return Run.open(PACKAGED).source().test(256)
 
 
+@pytest.mark.slow
 def test_a_trained_flow_needs_fewer_evaluations(points):
     flow = ffjord.load_pretrained("toy-8gaussians")
     found = fewest_steps(flow, points)

@@ -187,7 +187,11 @@ def fit(train_config, **parts):
 
 
 @pytest.mark.parametrize(
-    "matching", [MatchingConfig(), MatchingConfig("optimal", "trigonometric", "uniform")], ids=["plain", "options"]
+    "matching",
+    [
+        pytest.param(MatchingConfig(), id="plain"),
+        pytest.param(MatchingConfig("optimal", "trigonometric", "uniform"), id="options", marks=pytest.mark.slow),
+    ],
 )
 def test_flow_matching_learns_the_density(matching):
     state, log = fit(TRAIN, matching=matching)
