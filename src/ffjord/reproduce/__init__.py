@@ -56,7 +56,7 @@ STUDIES = {
     ),
     "tolerance": Study("does the density integrate to one? Error by tolerance", "appendix C, Figure 8", "0.3", "~5"),
     "noise-variance": Study("what the trace's noise does to a log-likelihood", "section 4", "2.8", "~30"),
-    "adjoint-memory": Study("memory and time of three gradients", "sections 2.2.1, 6", "~4", "~30"),
+    "adjoint-memory": Study("memory and time of three gradients", "sections 2.2.1, 6", "~6", "~30"),
     "samples": Study(
         "samples of image models beside data", "Figures 3, 7", "0.2", "~30", "of the runs given, optional"
     ),

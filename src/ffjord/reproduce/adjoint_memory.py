@@ -15,7 +15,7 @@ from ffjord.reproduce.kept import Kept
 from ffjord.reproduce.pages import Page, table, write_csv
 
 GRADIENTS: tuple[Gradient, ...] = get_args(Gradient)
-STEPS, FEW_STEPS = (4, 8, 16, 32, 64, 128, 256, 512), (4, 8, 16, 32)
+STEPS, FEW_STEPS = (4, 8, 16, 32, 64, 128, 256, 512), (4, 16, 64)
 MOST_DIRECT = 64
 """Steps up to which the direct gradient is measured: two gigabytes with them, and twice that for twice as many."""
 MODELS = {
