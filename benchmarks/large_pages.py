@@ -86,8 +86,9 @@ def main() -> None:
         "# Large pages",
         "",
         f"Made by `python -m benchmarks.large_pages --repeats {given.repeats}` on {os.cpu_count()} shared "
-        f"{platform.machine()} cores; jax {metadata.version('jax')}, large pages: {modes}. A training step with random",
-        "data, in ms of the processor, the least of all calls in processes that took turns.",
+        f"{platform.machine()} cores; jax {metadata.version('jax')}, large pages: {modes}.",
+        "",
+        "A training step with random data, in ms of the processor, the least of all calls; processes took turns.",
         "",
         "| step | | small pages | large pages | saved |",
         "|---|---|---|---|---|",

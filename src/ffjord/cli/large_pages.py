@@ -2,7 +2,7 @@
 
 XLA takes the memory of a program's results and intermediate arrays from the C library at every call and gives it back
 afterwards, and every page of 4 kB that is touched anew costs a visit to the kernel: for a model of 25 million weights a
-quarter of a training step. Where Linux leaves large pages to the programs ("madvise"), glibc from 2.35 on asks for them
+fifth of a training step. Where Linux leaves large pages to the programs ("madvise"), glibc from 2.35 on asks for them
 if it is told so before the process starts, and only then. Hence the second start.
 """
 
