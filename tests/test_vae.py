@@ -12,10 +12,11 @@ from jax.test_util import check_grads
 from ffjord.bijections import CNF, Numerics
 from ffjord.bijections.amortized import Amortized, Identity
 from ffjord.bijections.sylvester import Sylvester, orthonormal
-from ffjord.divergence import ClosedForm, Exact, Hutchinson
+from ffjord.divergence import ClosedForm, Exact, Hutchinson, Prepared
 from ffjord.dynamics.given import Given
 from ffjord.dynamics.low_rank import LowRankMLP
 from ffjord.experiments import ModelConfig
+from ffjord.regularizers import JacobianFrobenius
 from ffjord.solve import Solver
 from ffjord.vae import VAE, Bernoulli, Categorical, Decoder, Encoder, NegativeElbo, Posterior, posterior_flow
 
@@ -139,6 +140,45 @@ def test_the_trace_in_closed_form_is_the_sum_of_the_jacobians_diagonal(hidden, k
         np.testing.assert_allclose(found[1], trace, rtol=1e-10)
         np.testing.assert_allclose(net(t, z, given), dz, rtol=1e-12)
     assert not LowRankMLP(3, (5, 5, 5), key=KEY).has_closed_form
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("hidden", [(5,), (5, 4), (5, 4, 6)])
+@pytest.mark.parametrize("kind", ["low-rank", "bias", "full", "none"])
+def test_hutchinsons_estimate_is_the_same_when_the_noise_is_prepared(hidden, kind):
+    net = LowRankMLP(3, hidden, amortization=kind, rank=2, key=KEY)
+    condition = jax.random.normal(jax.random.key(1), (net.condition_size,)) if kind != "none" else None
+    t, z = jnp.asarray(0.3), jax.random.normal(jax.random.key(2), (3,))
+    estimator = Hutchinson(probes=2)
+    for f in (Given(net, condition), Given(net, net.prepare(condition))):
+        noise = estimator.noise(f, z, key=KEY)
+        assert isinstance(noise, Prepared)
+        expected = estimator(f, t, z, noise.eps)  # by two products with the Jacobian
+        for found, value in zip(estimator(f, t, z, noise), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-10)
+    assert not LowRankMLP(3, (), key=KEY).has_forms
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("gradient", ["checkpointed", "adjoint"])
+def test_prepared_noise_has_the_gradient_of_products_with_the_jacobian(gradient):
+    """A regulariser asks for the products, so that the noise is used as it was drawn; both weigh nothing here."""
+    net = LowRankMLP(3, (5, 4), rank=2, nonlinearity="tanh", key=KEY)
+    z, features = (jax.random.normal(jax.random.key(i), (2, n)) for i, n in ((1, 3), (2, 4)))
+    solver = Solver(rtol=1e-7, atol=1e-7, gradient=gradient)
+
+    def loss(flow):
+        out = flow.forward(z, condition=features, train=True, key=KEY)
+        return jnp.sum(out.value**2 + out.log_det[:, None])
+
+    found = []
+    for regularizers in ((), (JacobianFrobenius(),)):
+        flow = CNF(net, training=Numerics(Hutchinson(), solver, regularizers))
+        flow = Amortized(flow, net.condition_size, 4, key=KEY)
+        value, grads = eqx.filter_jit(eqx.filter_value_and_grad(loss))(flow)
+        found.append((value, *jax.tree.leaves((grads.linear, grads.inner.dynamics))))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.usefixtures("x64")

@@ -35,6 +35,14 @@ class Local(NamedTuple):
     """Whether the vectors are the whole basis, so that the sum of |J v|² is ‖J‖²_F itself."""
 
 
+class Prepared(NamedTuple):
+    """ε, with what the dynamics makes of it once a solve."""
+
+    eps: Float[Array, "k *event"]
+    forms: Any
+    """What `value_and_forms` takes."""
+
+
 class AbstractDivergence(eqx.Module):
     """How to get f(t, z) together with its divergence."""
 
@@ -115,7 +123,7 @@ class _AbstractProbing(AbstractDivergence):
         return local.dz, local.trace
 
 
-class Hutchinson(_AbstractProbing):
+class Hutchinson(AbstractDivergence):
     """εᵀ (df/dz) ε with E[ε] = 0, Cov(ε) = I (equation 7), averaged over `probes` draws of ε.
 
     The estimate of Tr(A) has, with B = (A + Aᵀ)/2, the variance 2 ‖B‖²_F / probes for Gaussian noise and
@@ -129,11 +137,21 @@ class Hutchinson(_AbstractProbing):
     def __check_init__(self):
         _check_noise(self.kind, self.probes)
 
-    def noise(self, f: Dynamics, z: Float[Array, "*event"], *, key: PRNGKeyArray) -> Array:
-        return _draw(self.kind, (self.probes, *z.shape), z.dtype, key)
+    def noise(self, f: Dynamics, z: Float[Array, "*event"], *, key: PRNGKeyArray) -> "Array | Prepared":
+        eps = _draw(self.kind, (self.probes, *z.shape), z.dtype, key)
+        return Prepared(eps, f.prepare_forms(eps)) if has_forms(f) else eps  # pyright: ignore[reportFunctionMemberAccess]
+
+    def __call__(
+        self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any
+    ) -> tuple[Float[Array, "*event"], Float[Array, ""]]:
+        if isinstance(eps, Prepared):
+            dz, forms = f.value_and_forms(t, z, eps.forms)  # pyright: ignore[reportFunctionMemberAccess]
+            return dz, jnp.mean(forms)
+        local = self.look(f, t, z, eps)
+        return local.dz, local.trace
 
     def look(self, f: Dynamics, t: Float[Array, ""], z: Float[Array, "*event"], eps: Any) -> Local:
-        return _mean_along(f, t, z, eps)
+        return _mean_along(f, t, z, eps.eps if isinstance(eps, Prepared) else eps)
 
 
 class Orthogonal(_AbstractProbing):
@@ -259,6 +277,11 @@ class Bottleneck(AbstractDivergence):
 def has_closed_form(f: Dynamics) -> bool:
     """Whether the dynamics knows its own divergence."""
     return getattr(f, "has_closed_form", False)
+
+
+def has_forms(f: Dynamics) -> bool:
+    """Whether the dynamics computes εᵀ (df/dz) ε itself, for an ε that it may prepare before the solve."""
+    return getattr(f, "has_forms", False)
 
 
 def has_waist(f: Dynamics) -> bool:

@@ -3,7 +3,8 @@
 Any callable pytree that maps a scalar t and one sample z to dz/dt is a dynamics; of a density with conditions,
 p(x | c), one that maps t, z and c. Optional abilities are found by their names: `encode`/`decode` (the waist, for
 `Bottleneck`), `value_and_divergence` (for `ClosedForm`), `prepare` (what of a condition is computed once, before the
-solve), and `rows_to_calibrate`/`calibrate` (what data set before training).
+solve), `prepare_forms`/`value_and_forms` (for `Hutchinson`: what of its noise is), and `rows_to_calibrate`/`calibrate`
+(what data set before training).
 """
 
 from ffjord.dynamics.conv import ConvNet as ConvNet

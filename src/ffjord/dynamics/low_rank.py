@@ -112,11 +112,46 @@ class LowRankMLP(eqx.Module):
         dz, slopes = self._run(t, z, own)
         return dz, trace_with(own[0]["product"], slopes)
 
+    # Hutchinson's estimate, of which a part stays as it is along the path.
+
+    @property
+    def has_forms(self) -> bool:
+        """Whether there is a hidden layer, and so something to prepare for `value_and_forms`."""
+        return len(self.weights) > 1
+
+    def prepare_forms(
+        self, eps: Float[Array, "k dim"], condition: Float[Array, " c"] | Prepared | None = None
+    ) -> tuple[Float[Array, "k first"], Float[Array, "k last"]]:
+        """A_1 ε and A_Lᵀ ε of every ε: neither the matrices nor the noise change along the path."""
+        own = condition if isinstance(condition, list) else self.prepare(condition)
+        first = lambda e: self.weights[0] @ e + _moved(own[0], e)
+        last = lambda e: e @ self.weights[-1] + _pulled(own[-1], e)
+        return jax.vmap(first)(eps), jax.vmap(last)(eps)
+
+    def value_and_forms(
+        self,
+        t: Float[Array, ""],
+        z: Float[Array, " dim"],
+        prepared: tuple[Float[Array, "k first"], Float[Array, "k last"]],
+        condition: Float[Array, " c"] | Prepared | None = None,
+    ) -> tuple[Float[Array, " dim"], Float[Array, " k"]]:
+        """f(t, z) and εᵀ (df/dz) ε of every ε that was prepared. With s_l = σ' in the hidden layers it is
+
+            (A_Lᵀ ε)ᵀ diag(s_{L-1}) A_{L-1} … A_2 diag(s_1) (A_1 ε),
+
+        so that with one hidden layer an evaluation takes no product beyond those of f, and with two a single one."""
+        own = condition if isinstance(condition, list) else self.prepare(condition)
+        moved, last = prepared
+        dz, slopes = self._run(t, z, own)
+        for weight, parts, slope in zip(self.weights[1:-1], own[1:-1], slopes[:-1], strict=True):
+            moved = jax.vmap(lambda h, w=weight, parts=parts: w @ h + _moved(parts, h))(slope * moved)
+        return dz, jnp.sum(last * slopes[-1] * moved, axis=1)
+
     def _run(self, t: Array, z: Array, own: Prepared) -> tuple[Array, list[Array]]:
         """f(t, z), and σ' in every hidden layer."""
         h, slopes, last = z, [], len(self.weights) - 1
         for i, (weight, time, bias) in enumerate(zip(self.weights, self.times, self.biases, strict=True)):
-            h = weight @ h + (time * t + bias) + _moved(own[i], t, h)
+            h = weight @ h + (time * t + bias) + own[i].get("b", 0.0) + _moved(own[i], h, t)
             if i < last:
                 h, slope = value_and_slope(_sigma(self.nonlinearity), h)
                 slopes.append(slope)
@@ -156,11 +191,15 @@ def _matrix(own: dict[str, Array]) -> Any:
     return own["u"].T @ own["v"] if "u" in own else own.get("w", 0.0)
 
 
-def _moved(own: dict[str, Array], t: Array, h: Array) -> Any:
-    """(U Vᵀ) [t, h] + b(x), or what there is of it."""
-    y: Any = own.get("b", 0.0)
+def _moved(own: dict[str, Array], h: Array, t: Array | float = 0.0) -> Any:
+    """(U Vᵀ) [t, h], or what there is of it."""
     if "u" in own:
-        y = y + (own["v"] @ h + own["v_time"] * t) @ own["u"]
-    if "w" in own:
-        y = y + own["w"] @ h + own["w_time"] * t
-    return y
+        return (own["v"] @ h + own["v_time"] * t) @ own["u"]
+    return own["w"] @ h + own["w_time"] * t if "w" in own else 0.0
+
+
+def _pulled(own: dict[str, Array], e: Array) -> Any:
+    """(U Vᵀ)ᵀ e without the entry of t, or what there is of it."""
+    if "u" in own:
+        return (own["u"] @ e) @ own["v"]
+    return e @ own["w"] if "w" in own else 0.0
