@@ -171,6 +171,7 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, capsys,
         ({"kind": "glow"}, "kind must be ffjord in an autoencoder; got 'glow'"),
         ({"layer": "squash"}, "layer must be concat in an autoencoder"),
         ({"latent": 0}, "latent must be at least 1; got 0"),
+        ({"image_scale": 0.0}, "image_scale must be a positive number; got 0.0"),
         ({"posterior": "orthogonal", "columns": 9}, "columns must be between 1 and dim, 8; got 9"),
     ],
 )

@@ -109,6 +109,8 @@ class ModelConfig:
     """Size of the latent space of a variational autoencoder."""
     amortization: Amortization = "low-rank"
     """What of a continuous posterior's weights depends on the image."""
+    image_scale: float = 0.1
+    """Factor of what an image adds to the weights of a continuous posterior or to the matrices of a Sylvester flow."""
     rank: int = 20
     """Rank of what the image adds to a weight matrix."""
     columns: int = 32

@@ -3,6 +3,7 @@
 A posterior's flow is any bijection whose `forward` takes the encoder's features as its condition.
 """
 
+import math
 from collections.abc import Callable
 from typing import get_args
 
@@ -23,15 +24,6 @@ from ffjord.dynamics.low_rank import LowRankMLP
 from ffjord.experiments.config import ModelConfig
 from ffjord.models.autoregressive import iaf
 from ffjord.models.planar import PlanarLayer
-
-_SMALL = 0.1
-"""Scale of what an image adds to the weights of a continuous flow and to the matrices of a Sylvester flow. With 1, the
-first paths of the one are hard to solve, and with Adam's steps of 1e-3 they explode within twenty of them, when the KL
-term does not weigh anything yet. The other learns what it knows of an image by heart: without weights that are shared
-and learn faster, it gains on training images only."""
-_SMALLER = 0.02
-"""The same for continuous flows of several hidden layers, through which what an image adds is multiplied: with the
-larger one, single images of Frey's faces had paths that exploded, once in a few hundred steps."""
 
 
 class Drawn(eqx.Module):
@@ -96,6 +88,8 @@ def posterior_flow(
     """The configured flow from z₀ to z, given the features."""
     if model.flows < 1:
         raise ValueError(f"flows must be at least 1; got {model.flows}.")
+    if not 0 < model.image_scale < math.inf:
+        raise ValueError(f"image_scale must be a positive number; got {model.image_scale}.")
     keys = jax.random.split(key, model.flows)
     match model.posterior:
         case "none":
@@ -123,7 +117,7 @@ def _sylvester(model: ModelConfig, latent: int, features: int, number: int, key:
     layer = Sylvester(latent, model.posterior, model.columns, model.reflections, number % 2 == 1)  # pyright: ignore[reportArgumentType]
     key_linear, key_shared = jax.random.split(key)
     shared = layer.start(key_shared)
-    flow = Amortized(layer, layer.condition_size, features, scale=_SMALL, shared=shared, key=key_linear)
+    flow = Amortized(layer, layer.condition_size, features, scale=model.image_scale, shared=shared, key=key_linear)
     outer = lambda a: jnp.where(layer.outer.reshape(-1, *[1] * (a.ndim - 1)), 0, a)
     return eqx.tree_at(lambda flow: flow.linear, flow, jax.tree.map(outer, flow.linear))
 
@@ -145,5 +139,4 @@ def _continuous(
     cnf = make_cnf(net, (latent,))
     if model.amortization == "none":
         return cnf
-    scale = _SMALL if len(model.hidden) == 1 else _SMALLER
-    return Amortized(cnf, net.condition_size, features, scale=scale, key=key_linear)
+    return Amortized(cnf, net.condition_size, features, scale=model.image_scale, key=key_linear)
