@@ -353,6 +353,8 @@ def test_rows_of_the_table():
     grey |= {"negative_elbo_bits_per_dim_stderr": 0.01, "data_note": "drawn otherwise", "batch": 25}
     failed = row | {"posterior": "planar", "failed": "it exploded"}
     assert "## caltech: after 60 minutes without a flow\n" in table3.as_markdown([row | {"base": 60.0}])
+    rising = table3.as_markdown([row | {"at_most_epochs": 50.0, "warmup": 25.0}])
+    assert "## caltech: at most 50 epochs a run, over 25 epochs of which the KL term's weight rises\n" in rising
     assert "## caltech: at most 20 epochs a run\n" in table3.as_markdown([row | {"at_most_epochs": 20.0}])
     other = row | {"optimizer": "adamax", "learning_rate": 5e-4, "clip": 2000.0}
     assert "## caltech: adamax at 0.0005, gradients clipped at 2000\n" in table3.as_markdown([other])

@@ -107,6 +107,7 @@ def study(
                 found = kept_result(runs / name / posterior / str(seed), experiment, score)
                 about = {"data": name, "posterior": posterior, "seed": seed, "minutes": budget.minutes}
                 about |= {"at_most_epochs": budget.epochs} if budget.epochs else {}
+                about |= {"warmup": budget.warmup} if budget.warmup and base is None else {}
                 about |= {"base": budget.base, "batch": experiment.train.batch_size}
                 about |= {"optimizer": experiment.train.optimizer, "learning_rate": experiment.train.learning_rate}
                 about |= {"clip": experiment.train.clip}
@@ -193,6 +194,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
             "after {} minutes without a flow": {row.get("base") for row in mine},
             "at most {} minutes a run": {row["minutes"] for row in mine},
             "at most {} epochs a run": {row.get("at_most_epochs") for row in mine},
+            "over {} epochs of which the KL term's weight rises": {row.get("warmup") for row in mine},
             "{} images a step": {row.get("batch", _BATCH) for row in mine} - {_BATCH},
         }
         steps = {(row.get("optimizer", "adam"), row.get("learning_rate", _RATE)) for row in mine} - {("adam", _RATE)}
