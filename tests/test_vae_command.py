@@ -408,6 +408,21 @@ def test_runs_of_the_table_start_from_one_and_go_on_when_there_is_more_time(tmp_
     assert "holds a run with other settings" in fails(capsys, *longer, "--minutes", "9"), "of a shorter start"
 
 
+def test_more_epochs_let_runs_go_on_and_fewer_do_not_undo_them(tmp_path, capsys):
+    command = ["reproduce", "table3", "--posterior", "none", "--seeds", "1", "--limit", "20"]
+    command += ["--out", f"{tmp_path}/out", "--runs", f"{tmp_path}/runs"]
+    found = lambda: json.loads((tmp_path / "runs" / "digits" / "none" / "0" / "cell.json").read_text())
+    steps = lambda: [json.loads(row) for row in (tmp_path / "runs/digits/none/0/metrics.jsonl").read_text().splitlines()]
+    assert main([*command, "--epochs", "0.1"]) == 0
+    assert found()["steps"] == 1
+    assert main([*command, "--epochs", "0.2"]) == 0
+    assert found()["steps"] == 3
+    assert [row["step"] for row in steps() if "loss" in row] == [1, 2, 3], "none was made again"
+    assert "at most 0.2 epochs a run" in (tmp_path / "out" / "README.md").read_text()
+    assert "holds a run with other settings" in fails(capsys, *command, "--epochs", "0.1")
+    assert found()["steps"] == 3
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

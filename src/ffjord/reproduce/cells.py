@@ -46,11 +46,11 @@ def result_of(cell: Cell, folder: Path, *, within: float, quick: bool) -> dict[s
 def kept_result(path: Path, experiment: Experiment, score: Callable[[Run], dict[str, Any]]) -> dict[str, Any]:
     """Trains the experiment in a run directory and scores it, or reads what it has found before.
 
-    A run that was cut off goes on where it was, and so does one that had less time. One that fails has `failed`, its
-    reason, in place of scores. Both have their `timing`.
+    A run that was cut off goes on where it was, and so does one that had less time, or fewer steps at a constant
+    learning rate. One that fails has `failed`, its reason, in place of scores. Both have their `timing`.
     """
     run, kept = _opened(path, experiment), path / "cell.json"
-    if run.experiment.train.max_minutes != experiment.train.max_minutes:
+    if _length(run.experiment) != _length(experiment):
         kept.unlink(missing_ok=True)
     if kept.is_file():
         return json.loads(kept.read_text())
@@ -75,13 +75,20 @@ def trained(
 
 
 def _opened(path: Path, experiment: Experiment) -> Run:
-    """The run directory, new or with these very settings, but perhaps less time."""
+    """The run directory, new or with these very settings, but perhaps shorter training."""
     run = Run.open(path) if (path / "config.json").exists() else Run.create(path, experiment)
-    had, now = (one.train.max_minutes or math.inf for one in (run.experiment, experiment))
-    with_time = changed(run.experiment, {"train.max_minutes": experiment.train.max_minutes})
-    if now < had or with_time.to_dict() != _stored(experiment):
+    had, now = _length(run.experiment), _length(experiment)
+    longer = changed(run.experiment, {f"train.{name}": getattr(experiment.train, name) for name in now})
+    if any(now[name] < had[name] for name in now) or longer.to_dict() != _stored(experiment):
         raise InputError(f"{path} holds a run with other settings; remove it, or choose another place: --runs DIR.")
     return run
+
+
+def _length(experiment: Experiment) -> dict[str, float]:
+    """What ends training and may be raised later: minutes, and steps unless the learning rate's schedule has them."""
+    train = experiment.train
+    steps = {"steps": float(train.steps)} if train.schedule == "constant" else {}
+    return {"max_minutes": train.max_minutes or math.inf} | steps
 
 
 def _scored(run: Run, within: float) -> dict[str, Any]:
