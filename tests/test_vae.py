@@ -91,8 +91,9 @@ def test_a_sylvester_posterior_starts_as_the_gaussian_and_can_leave_it(kind):
 
 
 @pytest.mark.usefixtures("x64")
-def test_low_rank_layers_are_their_equation():
-    net = LowRankMLP(3, (5,), rank=2, nonlinearity="tanh", key=KEY)
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_low_rank_layers_are_their_equation(scale):
+    net = LowRankMLP(3, (5,), rank=2, matrix_scale=scale, nonlinearity="tanh", key=KEY)
     condition = jax.random.normal(jax.random.key(1), (net.condition_size,))
     t, h = jnp.asarray(0.3), jax.random.normal(jax.random.key(2), (3,))
     expected, start = h, 0
@@ -104,7 +105,7 @@ def test_low_rank_layers_are_their_equation():
 
     for number, (weight, time, bias) in enumerate(zip(net.weights, net.times, net.biases, strict=True)):
         n, m = weight.shape
-        u, v, v_time, own = cut(2, n).T, cut(2, m).T, cut(2), cut(n)
+        u, v, v_time, own = scale * cut(2, n).T, cut(2, m).T, cut(2), cut(n)
         whole = jnp.concatenate([time[:, None], weight], axis=1) + u @ jnp.concatenate([v_time[None], v]).T
         expected = whole @ jnp.append(t, expected) + bias + own
         expected = jnp.tanh(expected) if number == 0 else expected

@@ -91,7 +91,7 @@ def fails(capsys, *words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["vae/frey", "vae/caltech-fast", "vae/mnist-none", "vae/frey-orthogonal", "vae/digits"]
+    "name", ["vae/frey", "vae/caltech-fast", "vae/omniglot-bias", "vae/mnist-none", "vae/frey-orthogonal", "vae/digits"]
 )
 def test_experiments_build(name):
     experiment = find(name)
@@ -172,6 +172,7 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, capsys,
         ({"layer": "squash"}, "layer must be concat in an autoencoder"),
         ({"latent": 0}, "latent must be at least 1; got 0"),
         ({"image_scale": 0.0}, "image_scale must be a positive number; got 0.0"),
+        ({"matrix_scale": -1.0}, "matrix_scale must be a positive number; got -1.0"),
         ({"posterior": "orthogonal", "columns": 9}, "columns must be between 1 and dim, 8; got 9"),
     ],
 )
@@ -412,7 +413,9 @@ def test_more_epochs_let_runs_go_on_and_fewer_do_not_undo_them(tmp_path, capsys)
     command = ["reproduce", "table3", "--posterior", "none", "--seeds", "1", "--limit", "20"]
     command += ["--out", f"{tmp_path}/out", "--runs", f"{tmp_path}/runs"]
     found = lambda: json.loads((tmp_path / "runs" / "digits" / "none" / "0" / "cell.json").read_text())
-    steps = lambda: [json.loads(row) for row in (tmp_path / "runs/digits/none/0/metrics.jsonl").read_text().splitlines()]
+    steps = lambda: [
+        json.loads(row) for row in (tmp_path / "runs/digits/none/0/metrics.jsonl").read_text().splitlines()
+    ]
     assert main([*command, "--epochs", "0.1"]) == 0
     assert found()["steps"] == 1
     assert main([*command, "--epochs", "0.2"]) == 0

@@ -1,5 +1,6 @@
 """Dynamics whose weights an encoder moves: (W + U(x) V(x)ᵀ) [t, h] + b + b(x) in every layer  (equation 10)."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -30,6 +31,8 @@ class LowRankMLP(eqx.Module):
     - `hidden`: widths of the hidden layers.
     - `amortization`: what depends on x: low-rank (U, V and b), bias (b only), full (a whole matrix and b), or none.
     - `rank`: k, columns of U and V.
+    - `matrix_scale`: factor with which U, or the whole matrix, is taken from c. With 1/k the matrix learns in steps as
+      small as those of b(x): it is a sum of k products, all of which learn at once.
     """
 
     weights: tuple[Float[Array, "out in"], ...]
@@ -37,6 +40,7 @@ class LowRankMLP(eqx.Module):
     biases: tuple[Float[Array, " out"], ...]
     amortization: Amortization = eqx.field(static=True)
     rank: int = eqx.field(static=True)
+    matrix_scale: float = eqx.field(static=True)
     nonlinearity: NonlinearityName = eqx.field(static=True)
 
     def __init__(
@@ -46,6 +50,7 @@ class LowRankMLP(eqx.Module):
         *,
         amortization: Amortization = "low-rank",
         rank: int = 20,
+        matrix_scale: float = 1.0,
         nonlinearity: NonlinearityName = "softplus",
         key: PRNGKeyArray,
     ):
@@ -54,6 +59,8 @@ class LowRankMLP(eqx.Module):
             raise ValueError(f"dim and hidden widths must be positive; got dim={dim}, hidden={tuple(hidden)}.")
         if rank < 1:
             raise ValueError(f"rank must be at least 1; got {rank}.")
+        if not 0 < matrix_scale < math.inf:
+            raise ValueError(f"matrix_scale must be a positive number; got {matrix_scale}.")
         if amortization not in get_args(Amortization):
             known = ", ".join(get_args(Amortization))
             raise ValueError(f"amortization must be one of {known}; got {amortization!r}.")
@@ -66,6 +73,7 @@ class LowRankMLP(eqx.Module):
         self.times = tuple(linear.weight[:, 0] for linear in linears)
         self.biases = tuple(jnp.asarray(linear.bias) for linear in linears)
         self.amortization, self.rank, self.nonlinearity = amortization, rank, nonlinearity
+        self.matrix_scale = matrix_scale
 
     @property
     def condition_size(self) -> int:
@@ -85,7 +93,8 @@ class LowRankMLP(eqx.Module):
                 break
             for name, shape in shapes.items():
                 size = int(np.prod(shape))
-                part[name] = condition[start : start + size].reshape(shape)
+                scale = self.matrix_scale if name in ("u", "w", "w_time") else 1.0
+                part[name] = scale * condition[start : start + size].reshape(shape)
                 start += size
         if trace:
             parts[0]["product"] = self._product(parts)

@@ -111,6 +111,8 @@ class ModelConfig:
     """What of a continuous posterior's weights depends on the image."""
     image_scale: float = 0.1
     """Factor of what an image adds to the weights of a continuous posterior or to the matrices of a Sylvester flow."""
+    matrix_scale: float = 1.0
+    """Beside it, factor of the matrices that an image adds to those of a continuous posterior."""
     rank: int = 20
     """Rank of what the image adds to a weight matrix."""
     columns: int = 32

@@ -9,14 +9,14 @@ from typing import Any
 
 from ffjord.choices import OptimizerName
 from ffjord.experiments import Experiment, find
-from ffjord.experiments.vae import POSTERIORS, SPLITS, in_the_paper
+from ffjord.experiments.vae import FFJORDS, POSTERIORS, SETS, SPLITS, in_the_paper
 from ffjord.reproduce.kept import earlier, keep
 from ffjord.reproduce.pages import beside, machine
 from ffjord.reproduce.recipes import changed
 from ffjord.runs import Run
 
 DATA = ("mnist", "omniglot", "frey", "caltech", "digits")
-MODELS = (*POSTERIORS, "ffjord", "ffjord-fast")
+MODELS = (*POSTERIORS, *FFJORDS)
 _BATCH, _RATE = 100, 1e-3
 """Images a step, and the learning rate, in the paper."""
 DEFAULT_MODELS = ("none", "planar", "iaf", "orthogonal", "ffjord")
@@ -58,8 +58,7 @@ def settings(
     data: str, posterior: str, seed: int, budget: Budget, data_dir: str | None = None, base: Path | None = None
 ) -> Experiment:
     """The experiment of one run, which may start from another. Frey's faces are split by another seed in each."""
-    name = {"ffjord": f"vae/{data}", "ffjord-fast": f"vae/{data}-fast"}.get(posterior, f"vae/{data}-{posterior}")
-    experiment = find(name)
+    experiment = find(f"vae/{data}{FFJORDS.get(posterior, f'-{posterior}')}")
     changes: dict[str, Any] = {"data.data_dir": data_dir, "train.max_minutes": budget.minutes}
     if data == "frey":
         changes["data.shuffle"] = SPLITS[seed % len(SPLITS)]
@@ -157,8 +156,8 @@ def draw(rows: list[dict[str, Any]]) -> Any:
 
 
 def is_there(data: str, posterior: str) -> bool:
-    """Whether there is such an experiment: the digits, which are not the paper's, have no quicker form."""
-    return (data, posterior) != ("digits", "ffjord-fast")
+    """Whether there is such an experiment: of FFJORD, the digits, which are not the paper's, have one form."""
+    return data in SETS or posterior == "ffjord" or posterior not in FFJORDS
 
 
 def _scored(run: Run, budget: Budget) -> dict[str, Any]:

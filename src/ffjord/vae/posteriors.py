@@ -131,6 +131,7 @@ def _continuous(
         model.hidden,
         amortization=model.amortization,
         rank=model.rank,
+        matrix_scale=model.matrix_scale,
         nonlinearity=model.nonlinearity,
         key=key_net,
     )

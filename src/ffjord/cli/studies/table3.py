@@ -29,7 +29,7 @@ class Arguments:
     data: tuple[str, ...] = ("digits",)
     """Images: mnist, omniglot, frey, caltech (see `ffjord data`), or scikit-learn's digits, which need no files."""
     posterior: tuple[str, ...] = DEFAULT_MODELS
-    """Posteriors to train; householder, triangular and ffjord-fast are there too."""
+    """Posteriors to train; householder, triangular, ffjord-fast and ffjord-bias are there too."""
     seeds: int = 3
     """Runs of each, with the seeds 0, 1, 2, …"""
     minutes: float | None = None
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     check_words("--data", given.data, DATA)
     check_words("--posterior", given.posterior, MODELS)
     if not any(is_there(name, posterior) for name in given.data for posterior in given.posterior):
-        raise InputError("--posterior ffjord-fast is not there for the digits; name another.")
+        raise InputError(f"--posterior {' '.join(given.posterior)} is not there for the digits; name another.")
     budget = _budget(given)
     from ffjord.data.images import load_images
     from ffjord.experiments.vae import images_of
