@@ -106,6 +106,11 @@ def test_experiments_build(name):
     assert type(experiment).from_dict(experiment.to_dict()) == experiment
 
 
+def test_a_few_words_tell_what_depends_on_the_image():
+    assert find("vae/frey-fast").model.in_short() == "2 × 512-512 softplus, rank 20, latent 64"
+    assert find("vae/frey-bias").model.in_short() == "2 × 512-512 softplus, amortised: bias, latent 64"
+
+
 def test_names_are_unique_and_all_are_found():
     names = [experiment.name for experiment in [*AUTOENCODERS, *COMPARED_AUTOENCODERS]]
     assert len(names) == len(set(names))

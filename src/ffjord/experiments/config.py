@@ -131,7 +131,8 @@ class ModelConfig:
         flows = f"{self.flows} × " if self.flows > 1 else ""
         kind = self.layer if self.dynamics == "mlp" else self.dynamics
         if self.posterior is not None:
-            kind = f"rank {self.rank}, latent {self.latent}"
+            amortized = f"rank {self.rank}" if self.amortization == "low-rank" else f"amortised: {self.amortization}"
+            kind = f"{amortized}, latent {self.latent}"
         return f"{flows}{'-'.join(map(str, self.hidden))} {self.nonlinearity}, {kind}"
 
 
