@@ -175,7 +175,7 @@ def test_prepared_noise_has_the_gradient_of_products_with_the_jacobian(gradient)
     found = []
     for regularizers in ((), (JacobianFrobenius(),)):
         flow = CNF(net, training=Numerics(Hutchinson(), solver, regularizers))
-        flow = Amortized(flow, net.condition_size, 4, key=KEY)
+        flow = Amortized(flow, net.part_sizes, 4, key=KEY)
         value, grads = eqx.filter_jit(eqx.filter_value_and_grad(loss))(flow)
         found.append((value, *jax.tree.leaves((grads.linear, grads.inner.dynamics))))
     for one, other in zip(*found, strict=True):
@@ -194,7 +194,7 @@ def test_flows_and_their_gradients_do_not_depend_on_which_exact_trace():
     found = []
     for divergence, gradient in ((Exact(), "checkpointed"), (ClosedForm(), "adjoint")):
         numerics = Numerics(divergence, Solver(rtol=1e-7, atol=1e-7, gradient=gradient))  # pyright: ignore[reportArgumentType]
-        flow = Amortized(CNF(net, training=numerics), net.condition_size, 4, key=KEY)
+        flow = Amortized(CNF(net, training=numerics), net.part_sizes, 4, key=KEY)
         found.append(jax.tree.leaves(eqx.filter_jit(eqx.filter_grad(loss))(flow, features).linear))
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
@@ -351,6 +351,22 @@ def test_the_scale_of_an_amortised_map_is_a_factor_of_what_it_learns_too():
     assert float(condition(small)) == pytest.approx(0.1 * float(condition(usual)), rel=1e-5)
     slope = eqx.filter_grad(condition)(small).linear.weight
     np.testing.assert_allclose(slope, 0.1 * jnp.ones_like(slope), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("kind", ["low-rank", "bias", "full"])
+def test_a_condition_in_parts_is_the_same_as_one_that_is_cut_up(kind):
+    net = LowRankMLP(3, (5,), amortization=kind, rank=2, matrix_scale=0.5, nonlinearity="tanh", key=KEY)
+    whole, parts = (Amortized(make_cnf(net, (3,)), size, 4, key=KEY) for size in (net.condition_size, net.part_sizes))
+    rows = [linear[name] for linear, sizes in zip(parts.linear, net.part_sizes, strict=True) for name in sizes]
+    stacked = [jnp.concatenate([getattr(row, name) for row in rows]) for name in ("weight", "bias")]
+    whole = eqx.tree_at(lambda flow: (flow.linear.weight, flow.linear.bias), whole, stacked)
+    z, features = jnp.ones((2, 3)), jax.random.normal(KEY, (2, 4))
+    one, other = (flow.forward(z, condition=features, key=KEY) for flow in (whole, parts))
+    np.testing.assert_allclose(other.value, one.value, rtol=1e-12)
+    np.testing.assert_allclose(other.log_det, one.log_det, rtol=1e-10)
+    back = parts.inverse(other.value, condition=features, key=KEY)
+    np.testing.assert_allclose(back.value, z, rtol=1e-4)
 
 
 def test_amortised_maps_need_their_condition():

@@ -52,7 +52,7 @@ def small_vae(shape, levels, model, solve=None, regularization=None, *, key) -> 
     keys, size = jax.random.split(key, 5), math.prod(shape)
     numerics = [Numerics(how, Solver("midpoint", num_steps=2)) for how in (Hutchinson(), ClosedForm())]
     net = LowRankMLP(2, (4,), rank=1, key=keys[0])
-    flow = Amortized(CNF(net, training=numerics[0], testing=numerics[1]), net.condition_size, 3, key=keys[1])
+    flow = Amortized(CNF(net, training=numerics[0], testing=numerics[1]), net.part_sizes, 3, key=keys[1])
     return VAE(
         Net(eqx.nn.Linear(size, 3, key=keys[2]), (3,)),
         Posterior(3, 2, flow, key=keys[3]),
@@ -437,6 +437,7 @@ def test_more_epochs_let_runs_go_on_and_fewer_do_not_undo_them(tmp_path, capsys)
         (["--learning-rate", "0"], "--learning-rate must be a positive number"),
         (["--clip", "0"], "--clip must be a positive number"),
         (["--base-minutes", "-1"], "--base-minutes must be a positive number"),
+        (["--base-epochs", "0"], "--base-epochs must be a positive number"),
         (["--data", "cats"], "--data must be of mnist, omniglot, frey, caltech, digits; got cats"),
         (["--posterior", "glow"], "--posterior must be of none, planar, iaf"),
         (["--seeds", "0"], "--seeds must be at least 1"),

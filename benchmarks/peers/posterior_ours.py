@@ -1,9 +1,10 @@
 """This library's continuous posterior."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import ffjord
 from ffjord.bijections.base import Transformed
@@ -16,7 +17,7 @@ from .work import Work
 
 
 @compiled
-def _solve(cnf: ffjord.CNF, z: jax.Array, condition: jax.Array | None, key: jax.Array) -> Transformed:
+def _solve(cnf: ffjord.CNF, z: jax.Array, condition: Any, key: jax.Array) -> Transformed:
     return cnf.forward(z, condition=condition, train=True, key=key)
 
 
@@ -42,8 +43,9 @@ class Peer:
         net = eqx.tree_at(lambda net: (net.weights, net.times, net.biases), net, arrays)
         solver = ffjord.Solver(rtol=work.tolerance, atol=work.tolerance)
         self.cnf = ffjord.CNF(net, end_time=work.end_time, training=ffjord.Numerics(self.divergence, solver))
-        flat = [layer[name].reshape(work.batch, -1) for layer in given for name in ("u", "v", "v_time", "b")]
-        self.condition = jnp.asarray(np.concatenate(flat, axis=1)) if self.amortization == "low-rank" else None
+        flat = lambda part: jnp.asarray(part.reshape(work.batch, -1))
+        parts = [{name: flat(layer[name]) for name in ("u", "v", "v_time", "b")} for layer in given]
+        self.condition = parts if self.amortization == "low-rank" else None
         self.z = jnp.asarray(work.points())
 
     def solve(self, tolerance: float) -> dict:

@@ -1,8 +1,11 @@
 """A map whose conditions are a linear function of what is given: an encoder's features become a flow's own weights."""
 
+from typing import Any
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from ffjord.bijections.base import AbstractBijection, Report, Transformed
 
@@ -14,7 +17,9 @@ class Amortized(AbstractBijection):
 
     **Arguments:**
 
-    - `inner`: a map with conditions of the size `condition_size`.
+    - `inner`: a map with conditions.
+    - `condition_size`: size of c, or a pytree of sizes where c is made of several vectors. Each of these has rows of A
+      of its own: what a product of matrices has written is used as it is, and not cut up first.
     - `features`: size of what is given.
     - `scale`: s, small where all samples should start with nearly the same map. A and a start as those of any linear
       layer. As s stays a factor, c also learns in small steps: Adam moves every entry of A by the learning rate, and
@@ -24,22 +29,25 @@ class Amortized(AbstractBijection):
     """
 
     inner: AbstractBijection
-    linear: eqx.nn.Linear
-    shared: Float[Array, " condition_size"] | None
+    linear: PyTree[eqx.nn.Linear]
+    shared: PyTree[Float[Array, " _"]] | None
     scale: float = eqx.field(static=True)
 
     def __init__(
         self,
         inner: AbstractBijection,
-        condition_size: int,
+        condition_size: PyTree[int],
         features: int,
         *,
         scale: float = 1.0,
-        shared: Float[Array, " condition_size"] | None = None,
+        shared: PyTree[Float[Array, " _"]] | None = None,
         key: PRNGKeyArray,
     ):
         self.inner, self.scale, self.shared = inner, scale, shared
-        self.linear = eqx.nn.Linear(features, condition_size, key=key)
+        sizes, structure = jax.tree.flatten(condition_size)
+        keys = jax.random.split(key, len(sizes))
+        linears = [eqx.nn.Linear(features, size, key=k) for size, k in zip(sizes, keys, strict=True)]
+        self.linear = jax.tree.unflatten(structure, linears)
 
     def forward(
         self,
@@ -64,11 +72,16 @@ class Amortized(AbstractBijection):
     def until(self, fraction: Float[Array, ""]) -> "Amortized":
         return eqx.tree_at(lambda a: a.inner, self, self.inner.until(fraction))
 
-    def _inner_condition(self, features: Array | None) -> Array:
+    def _inner_condition(self, features: Array | None) -> Any:
         if features is None:
             raise ValueError("condition is missing: an amortised map takes its weights from it.")
-        own = self.scale * (features @ self.linear.weight.T + jnp.asarray(self.linear.bias))
-        return own if self.shared is None else own + self.shared
+        one = lambda linear: self.scale * (features @ linear.weight.T + linear.bias)
+        own = jax.tree.map(one, self.linear, is_leaf=_is_linear)
+        return own if self.shared is None else jax.tree.map(jnp.add, own, self.shared)
+
+
+def _is_linear(node: Any) -> bool:
+    return isinstance(node, eqx.nn.Linear)
 
 
 class Identity(AbstractBijection):

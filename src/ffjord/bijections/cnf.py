@@ -86,7 +86,7 @@ class CNF(AbstractBijection):
         self,
         z: Float[Array, "n *event"],
         *,
-        condition: Shaped[Array, "n ..."] | None = None,
+        condition: PyTree[Shaped[Array, "n ..."]] | None = None,
         train: bool = False,
         key: PRNGKeyArray | None = None,
     ) -> Transformed:
@@ -96,7 +96,7 @@ class CNF(AbstractBijection):
         self,
         x: Float[Array, "n *event"],
         *,
-        condition: Shaped[Array, "n ..."] | None = None,
+        condition: PyTree[Shaped[Array, "n ..."]] | None = None,
         train: bool = False,
         key: PRNGKeyArray | None = None,
     ) -> Transformed:
@@ -111,7 +111,7 @@ class CNF(AbstractBijection):
         return asked() if asked else 0
 
     def calibrate(
-        self, x: Float[Array, "n *event"], *, condition: Shaped[Array, "n ..."] | None = None, key: PRNGKeyArray
+        self, x: Float[Array, "n *event"], *, condition: PyTree[Shaped[Array, "n ..."]] | None = None, key: PRNGKeyArray
     ) -> "CNF":
         """With what of the dynamics is set from data, if anything is."""
         fit = getattr(self.dynamics, "calibrate", None)

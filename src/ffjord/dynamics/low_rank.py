@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -14,16 +14,28 @@ from ffjord.choices import Amortization, NonlinearityName
 from ffjord.dynamics.mlp import nonlinearity as _sigma
 from ffjord.dynamics.mlp import product_of, trace_with, value_and_slope
 
-Prepared = list[dict[str, Array]]
-"""A condition, cut up."""
+Parts = list[dict[str, Array]]
+"""What of every layer depends on x, by name."""
+
+
+class Prepared(NamedTuple):
+    """A condition as every evaluation uses it."""
+
+    parts: Parts
+    product: Array | None = None
+    """What the trace takes of the matrices, if it was asked for."""
+
+
+Condition = Float[Array, " c"] | Parts | Prepared | None
 
 
 class LowRankMLP(eqx.Module):
     """f(t, z; x) = layer_L(… σ(layer_1(z))), where layer(h) = (W + U(x) V(x)ᵀ) [t, h] + b + b(x).
 
-    Every sample has its own U, V and b(x); W and b are shared. What depends on x comes in one vector, the condition
-    c = (U, V, b(x)) of all layers one after another, of the size `condition_size`: a linear map of an encoder's
-    features makes it once, before the solve, and it stays as it is along the path. [t, h] is h with the time before it.
+    Every sample has its own U, V and b(x); W and b are shared. What depends on x is the condition c = (U, V, b(x)) of
+    all layers: a linear map of an encoder's features makes it once, before the solve, and it stays as it is along the
+    path. It comes as a vector for each part, of the sizes `part_sizes`, or as a single one, of the size
+    `condition_size`, which has to be cut up. [t, h] is h with the time before it.
 
     **Arguments:**
 
@@ -76,34 +88,46 @@ class LowRankMLP(eqx.Module):
         self.matrix_scale = matrix_scale
 
     @property
+    def part_sizes(self) -> list[dict[str, int]]:
+        """Sizes of the vectors that c is made of, by layer and name."""
+        return [{name: int(np.prod(shape)) for name, shape in shapes.items()} for shapes in self._shapes()]
+
+    @property
     def condition_size(self) -> int:
         """Size of c: 0 if nothing depends on x."""
-        return sum(int(np.prod(shape)) for shapes in self._shapes() for shape in shapes.values())
+        return sum(jax.tree.leaves(self.part_sizes))
 
-    def prepare(self, condition: Float[Array, " c"] | None, *, trace: bool = False) -> Prepared:
-        """The parts of c by layer and name, which may stand in its place: cut up once, and not at every evaluation,
-        where moving them would cost more than the products with them.
+    def prepare(self, condition: Float[Array, " c"] | Parts | None, *, trace: bool = False) -> Prepared:
+        """The matrices and biases of c, which may stand in its place: made once, and not at every evaluation, where
+        moving them would cost more than the products with them.
 
         With `trace`, also what the trace takes of the matrices: of one hidden layer H numbers a sample, of two H².
         """
-        parts: Prepared = [{} for _ in self.weights]
-        start = 0
-        for part, shapes in zip(parts, self._shapes(), strict=True):
-            if condition is None:
-                break
-            for name, shape in shapes.items():
-                size = int(np.prod(shape))
-                scale = self.matrix_scale if name in ("u", "w", "w_time") else 1.0
-                part[name] = scale * condition[start : start + size].reshape(shape)
-                start += size
-        if trace:
-            parts[0]["product"] = self._product(parts)
+        if condition is None:
+            parts: Parts = [{} for _ in self.weights]
+        else:
+            vectors = condition if isinstance(condition, list) else self._cut(condition)
+            parts = [
+                {name: self._scale(name) * own[name].reshape(shape) for name, shape in shapes.items()}
+                for own, shapes in zip(vectors, self._shapes(), strict=True)
+            ]
+        return Prepared(parts, self._product(parts) if trace else None)
+
+    def _cut(self, condition: Float[Array, " c"]) -> Parts:
+        """The vectors that stand in c one after another, layer by layer."""
+        parts, start = [{} for _ in self.weights], 0
+        for part, sizes in zip(parts, self.part_sizes, strict=True):
+            for name, size in sizes.items():
+                part[name], start = condition[start : start + size], start + size
         return parts
 
+    def _scale(self, name: str) -> float:
+        return self.matrix_scale if name in ("u", "w", "w_time") else 1.0
+
     def __call__(
-        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | Prepared | None = None
+        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Condition = None
     ) -> Float[Array, " dim"]:
-        return self._run(t, z, condition if isinstance(condition, list) else self.prepare(condition))[0]
+        return self._run(t, z, self._prepared(condition).parts)[0]
 
     # The divergence in closed form.
 
@@ -113,13 +137,13 @@ class LowRankMLP(eqx.Module):
         return len(self.weights) <= 3
 
     def value_and_divergence(
-        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Float[Array, " c"] | Prepared | None = None
+        self, t: Float[Array, ""], z: Float[Array, " dim"], condition: Condition = None
     ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
         """f(t, z) and Tr(df/dz), exactly: see `MLP.value_and_divergence`. Every sample has its own matrices here, but
         they are the same along its path, and so is their product: it is made but once a solve."""
-        own = condition if isinstance(condition, list) else self.prepare(condition, trace=True)
-        dz, slopes = self._run(t, z, own)
-        return dz, trace_with(own[0]["product"], slopes)
+        own = condition if isinstance(condition, Prepared) else self.prepare(condition, trace=True)
+        dz, slopes = self._run(t, z, own.parts)
+        return dz, trace_with(self._product(own.parts) if own.product is None else own.product, slopes)
 
     # Hutchinson's estimate, of which a part stays as it is along the path.
 
@@ -129,10 +153,10 @@ class LowRankMLP(eqx.Module):
         return len(self.weights) > 1
 
     def prepare_forms(
-        self, eps: Float[Array, "k dim"], condition: Float[Array, " c"] | Prepared | None = None
+        self, eps: Float[Array, "k dim"], condition: Condition = None
     ) -> tuple[Float[Array, "k first"], Float[Array, "k last"]]:
         """A_1 ε and A_Lᵀ ε of every ε: neither the matrices nor the noise change along the path."""
-        own = condition if isinstance(condition, list) else self.prepare(condition)
+        own = self._prepared(condition).parts
         first = lambda e: self.weights[0] @ e + _moved(own[0], e)
         last = lambda e: e @ self.weights[-1] + _pulled(own[-1], e)
         return jax.vmap(first)(eps), jax.vmap(last)(eps)
@@ -142,21 +166,24 @@ class LowRankMLP(eqx.Module):
         t: Float[Array, ""],
         z: Float[Array, " dim"],
         prepared: tuple[Float[Array, "k first"], Float[Array, "k last"]],
-        condition: Float[Array, " c"] | Prepared | None = None,
+        condition: Condition = None,
     ) -> tuple[Float[Array, " dim"], Float[Array, " k"]]:
         """f(t, z) and εᵀ (df/dz) ε of every ε that was prepared. With s_l = σ' in the hidden layers it is
 
             (A_Lᵀ ε)ᵀ diag(s_{L-1}) A_{L-1} … A_2 diag(s_1) (A_1 ε),
 
         so that with one hidden layer an evaluation takes no product beyond those of f, and with two a single one."""
-        own = condition if isinstance(condition, list) else self.prepare(condition)
+        own = self._prepared(condition).parts
         moved, last = prepared
         dz, slopes = self._run(t, z, own)
         for weight, parts, slope in zip(self.weights[1:-1], own[1:-1], slopes[:-1], strict=True):
             moved = jax.vmap(lambda h, w=weight, parts=parts: w @ h + _moved(parts, h))(slope * moved)
         return dz, jnp.sum(last * slopes[-1] * moved, axis=1)
 
-    def _run(self, t: Array, z: Array, own: Prepared) -> tuple[Array, list[Array]]:
+    def _prepared(self, condition: Condition) -> Prepared:
+        return condition if isinstance(condition, Prepared) else self.prepare(condition)
+
+    def _run(self, t: Array, z: Array, own: Parts) -> tuple[Array, list[Array]]:
         """f(t, z), and σ' in every hidden layer."""
         h, slopes, last = z, [], len(self.weights) - 1
         for i, (weight, time, bias) in enumerate(zip(self.weights, self.times, self.biases, strict=True)):
@@ -166,7 +193,7 @@ class LowRankMLP(eqx.Module):
                 slopes.append(slope)
         return h, slopes
 
-    def _product(self, own: Prepared) -> Array:
+    def _product(self, own: Parts) -> Array:
         """What the trace takes of the matrices A = W + U Vᵀ."""
         if len(own) == 2 and "u" in own[0]:
             return _diagonal(self.weights, own)
@@ -185,7 +212,7 @@ class LowRankMLP(eqx.Module):
         return [kinds[self.amortization](weight.shape[1], weight.shape[0]) for weight in self.weights]
 
 
-def _diagonal(weights: Sequence[Array], own: Prepared) -> Float[Array, " hidden"]:
+def _diagonal(weights: Sequence[Array], own: Parts) -> Float[Array, " hidden"]:
     """diag(A1 A2) without ever making the A:
 
     diag(W1 W2) + diag(U1 (V1ᵀ W2)) + diag((W1 U2) V2ᵀ) + diag(U1 (V1ᵀ U2) V2ᵀ).

@@ -34,6 +34,8 @@ class Budget:
     base: float | None = None
     """Minutes of training without a flow before that, once for all posteriors: they start from its encoder and
     decoder."""
+    base_epochs: float | None = None
+    """The same in epochs; the first that is reached ends it."""
     warmup: float | None = None
     """Epochs over which the KL term's weight rises; the experiment's own if not given."""
     average: float | None = None
@@ -108,6 +110,7 @@ def study(
                 about |= {"at_most_epochs": budget.epochs} if budget.epochs else {}
                 about |= {"warmup": budget.warmup} if budget.warmup and base is None else {}
                 about |= {"base": budget.base, "batch": experiment.train.batch_size}
+                about |= {"base_epochs": budget.base_epochs} if budget.base_epochs else {}
                 about |= {"optimizer": experiment.train.optimizer, "learning_rate": experiment.train.learning_rate}
                 about |= {"clip": experiment.train.clip}
                 epochs = found["steps"] / experiment.train.validate_every
@@ -123,15 +126,18 @@ def _base(
 ) -> Path | None:
     """The run that all posteriors start from, trained without a flow and with Adam, if there is time for it.
 
-    Its name has the minutes, so that posteriors which started from a shorter one are not taken for those of a longer.
+    Its name has its length, so that posteriors which started from a shorter one are not taken for those of a longer.
     """
     from ffjord.reproduce.cells import trained
 
-    if budget.base is None:
+    limits = {"": budget.base, "-epochs": budget.base_epochs}
+    length = "".join(f"-{value:g}{unit}" for unit, value in limits.items() if value is not None)
+    if not length:
         return None
-    path = folder / f"base-{budget.base:g}" / str(seed)
+    path = folder / f"base{length}" / str(seed)
     tell(f"{data}, what all start from, seed {seed}")
-    own = dataclasses.replace(budget, minutes=budget.base, epochs=None, optimizer=None, learning_rate=None, clip=None)
+    own = dataclasses.replace(budget, minutes=budget.base, epochs=budget.base_epochs)
+    own = dataclasses.replace(own, optimizer=None, learning_rate=None, clip=None)
     trained(path, settings(data, "none", seed, own, data_dir))
     return path
 
@@ -178,7 +184,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         "*KL* is a part of the ELBO. *NLL*: by importance sampling. *Epochs* and *minutes*: of training steps.",
         "Training stops when 100 epochs have brought nothing, as in the paper, or at the limit that the heading",
         "tells; a step takes 100 images, and Adam's are 1e-3 long, as in the paper, if it does not tell otherwise.",
-        "Where it tells of minutes without a flow, all posteriors start from the encoder and decoder of one",
+        "Where it tells of training without a flow, all posteriors start from the encoder and decoder of one",
         "autoencoder, trained for so long with Adam.",
         "",
         *beside(*_finding(rows)),
@@ -191,6 +197,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         mine = [row for row in rows if row["data"] == data]
         known = {
             "after {} minutes without a flow": {row.get("base") for row in mine},
+            "after {} epochs without a flow": {row.get("base_epochs") for row in mine},
             "at most {} minutes a run": {row["minutes"] for row in mine},
             "at most {} epochs a run": {row.get("at_most_epochs") for row in mine},
             "over {} epochs of which the KL term's weight rises": {row.get("warmup") for row in mine},

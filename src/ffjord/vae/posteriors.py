@@ -140,4 +140,4 @@ def _continuous(
     cnf = make_cnf(net, (latent,))
     if model.amortization == "none":
         return cnf
-    return Amortized(cnf, net.condition_size, features, scale=model.image_scale, key=key_linear)
+    return Amortized(cnf, net.part_sizes, features, scale=model.image_scale, key=key_linear)

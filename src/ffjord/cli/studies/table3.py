@@ -39,6 +39,8 @@ class Arguments:
     base_minutes: float | None = None
     """First train without a flow for so long, once for all posteriors, which then start from its encoder and decoder:
     a short --minutes gets further. The KL term's weight rises there."""
+    base_epochs: float | None = None
+    """The same in epochs, which are the same on every machine."""
     warmup: float | None = None
     """Epochs over which the KL term's weight rises, in place of the paper's 100: for short --minutes."""
     average: float | None = None
@@ -88,7 +90,7 @@ def _budget(given: Arguments) -> Budget:
         value = getattr(given, name)
         if value is not None and value < least:
             raise InputError(f"--{name.replace('_', '-')} must be at least {least}; got {value}.")
-    for name in ("minutes", "epochs", "base_minutes", "learning_rate", "clip"):
+    for name in ("minutes", "epochs", "base_minutes", "base_epochs", "learning_rate", "clip"):
         value = getattr(given, name)
         if value is not None and not 0 < value < math.inf:
             raise InputError(f"--{name.replace('_', '-')} must be a positive number; got {value}.")
@@ -101,4 +103,5 @@ def _budget(given: Arguments) -> Budget:
     same["batch"] = given.batch_size
     if given.place.quick:
         return replace(_QUICK, **same)
-    return Budget(given.minutes, given.epochs, given.base_minutes, given.warmup, limit=given.limit, **same)
+    longest = {"minutes": given.minutes, "epochs": given.epochs, "base": given.base_minutes}
+    return Budget(**longest, base_epochs=given.base_epochs, warmup=given.warmup, limit=given.limit, **same)
