@@ -12,8 +12,20 @@ if TYPE_CHECKING:
     from ffjord.vae.scoring import Estimate
 
 
-def scored(run: Run, vae: Any, source: Any, limit: int | None, draws: int, importance: int | None, key: Any) -> dict:
-    """What the test images say of an autoencoder: its bound, in parts, and its likelihood by importance sampling."""
+def scored(
+    run: Run,
+    vae: Any,
+    source: Any,
+    limit: int | None,
+    draws: int,
+    importance: int | None,
+    kept: list | None,
+    key: Any,
+) -> dict:
+    """What the test images say of an autoencoder: its bound, in parts, and its likelihood by importance sampling.
+
+    The bounds of all images, log p(x) ≥ …, are added to the list `kept`, if there is one.
+    """
     import jax
 
     from ffjord.data.images import note
@@ -22,10 +34,12 @@ def scored(run: Run, vae: Any, source: Any, limit: int | None, draws: int, impor
     about = discrete_set(run.experiment.data.name)
     with rows_bar("scoring") as progress:
         found = bounds(vae, source, limit=limit, draws=draws, progress=progress, key=key)
+    if kept is not None:
+        kept.append(-found.each)
     results = {
-        **_named("negative_elbo", found.negative_elbo, about),
-        **_named("reconstruction", found.reconstruction, about),
-        **_named("kl", found.kl, about),
+        **named("negative_elbo", found.negative_elbo, about),
+        **named("reconstruction", found.reconstruction, about),
+        **named("kl", found.kl, about),
         "draws": found.draws,
         "points": found.images,
         "nfe": found.nfe,
@@ -38,7 +52,7 @@ def scored(run: Run, vae: Any, source: Any, limit: int | None, draws: int, impor
     with rows_bar("importance sampling") as progress:
         key = jax.random.fold_in(key, 2**20)  # other draws than those of the bound
         likelihood = importance_sampled(vae, source, importance, limit=limit, progress=progress, key=key)
-    return results | {"importance_samples": importance, **_named("test_nll", likelihood, about)}
+    return results | {"importance_samples": importance, **named("test_nll", likelihood, about)}
 
 
 def shown(results: dict[str, Any]) -> dict[str, str]:
@@ -73,7 +87,7 @@ class Sampler:
         return x if self.means else (x + 0.5) / (self.vae.pixels.top + 1)
 
 
-def _named(name: str, found: "Estimate", about: Any) -> dict[str, float]:
+def named(name: str, found: "Estimate", about: Any) -> dict[str, float]:
     """An estimate under its name, in nats; of grey images in bits a dimension too."""
     results = {name: found.mean, f"{name}_stderr": found.stderr}
     if about.levels > 2:

@@ -129,13 +129,15 @@ def evaluate(
     *,
     draws: int = 1,
     importance: int | None = None,
+    kept: list | None = None,
 ) -> dict[str, Any]:
     """Negative log-likelihood of test points under the best model, with its standard error and the solver's report.
 
     That of a fitted table is in the table's own units, beside those of simpler densities on the same rows; that of
     images is in bits a dimension too, averaged over `draws` draws of noise. With `within`, also that of the fewest
     fixed steps which keep it within so many nats on the validation points. Of an autoencoder it is the negative bound,
-    and with `importance` the likelihood by so many samples.
+    and with `importance` the likelihood by so many samples. The log-densities of all points, or their bounds, are added
+    to the list `kept`, if there is one; those of images whose density is known are not.
     """
     import jax
     import numpy as np
@@ -146,11 +148,12 @@ def evaluate(
     shift = 0.0 if layout is None else layout.log_scale
     key, solve = jax.random.key(run.experiment.seed), run.experiment.solve
     fixed = None if within is None else _fewest_steps(flow, source.validation(), within, key)
-    began, kept = time.perf_counter(), [] if layout is not None else None
+    kept = [] if kept is None and layout is not None else kept
+    began = time.perf_counter()
     results = {
         "experiment": run.experiment.name,
         **(
-            autoencoder.scored(run, flow, source, limit, draws, importance, key)
+            autoencoder.scored(run, flow, source, limit, draws, importance, kept, key)
             if run.is_autoencoder
             else _scored_images(flow, source, limit, draws, key)
             if is_image(run.experiment.data.name)
@@ -164,7 +167,7 @@ def evaluate(
         "seed": run.experiment.seed,
         "seconds": round(time.perf_counter() - began, 2),
     }
-    if kept is not None:
+    if layout is not None and kept is not None:
         results["yardsticks"] = comparison.compare(run, np.concatenate(kept), shift)
     if fixed is not None:
         of_validation = {"validation_nll": fixed.nll + shift, "validation_nll_adaptive": fixed.adaptive_nll + shift}

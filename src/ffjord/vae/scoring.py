@@ -41,6 +41,8 @@ class Bounds(NamedTuple):
     nfe: float
     accepted: float
     rejected: float
+    each: Float[np.ndarray, " n"]
+    """The negative bound of every image."""
 
 
 def bounds(
@@ -65,7 +67,7 @@ def bounds(
     likelihood, kl = parts
     whole, first, second = (Estimate.of(values) for values in (kl - likelihood, -likelihood, kl))
     nfe, accepted, rejected = np.mean(spent, axis=0).tolist()
-    return Bounds(whole, first, second, n, draws, nfe, accepted, rejected)
+    return Bounds(whole, first, second, n, draws, nfe, accepted, rejected, kl - likelihood)
 
 
 def importance_sampled(
