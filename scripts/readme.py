@@ -65,7 +65,7 @@ def _autoencoder(title: str, runs: list[dict[str, Any]]) -> list[str]:
     if runs[0]["minutes"] is not None:
         name = f"autoencoder, {runs[0]['minutes'] + (runs[0].get('base') or 0):g} minutes of a core"
     elif runs[0].get("at_most_epochs") is not None:
-        name = f"autoencoder, {runs[0]['at_most_epochs']:g} epochs"
+        name = f"autoencoder, {runs[0]['at_most_epochs'] + (runs[0].get('base_epochs') or 0):g} epochs"
     paper = find(runs[0]["experiment"]).paper.removesuffix(" nats").removesuffix(" bits/dim")
     nfe = statistics.fmean(run["nfe"] for run in runs)
     unit = f"{'bits/dim' if bits else 'nats'}, -ELBO"
