@@ -13,6 +13,7 @@ from ffjord.data.sets import SETS, found_forms, load
 from ffjord.data.split import Split
 from ffjord.errors import InputError
 from ffjord.experiments.config import Experiment, MatchingConfig, RegularizationConfig, SolveConfig, TrainConfig
+from ffjord.experiments.vae import FITTED
 from ffjord.flow import Flow
 from ffjord.matching import FlowMatching
 from ffjord.models import build_image_model, build_model, regularizers
@@ -119,6 +120,19 @@ def _check_autoencoder(experiment: Experiment) -> None:
         raise ValueError(f"objective must be {wanted} for {experiment.name}; got {objective.objective!r}.")
     if posterior is not None and not discrete:
         raise ValueError(f"posterior is for autoencoders, such as vae/frey; {experiment.name} is none.")
+    if experiment.train.fit_flow:
+        _check_fitting(experiment)
+
+
+def _check_fitting(experiment: Experiment) -> None:
+    """A flow is fitted to posteriors that are there, by weights that all images share."""
+    if experiment.model.posterior not in FITTED:
+        raise ValueError(
+            f"fit_flow is for the posteriors {', '.join(FITTED)}, which have weights that all images share; got "
+            f"{experiment.model.posterior or experiment.name}."
+        )
+    if experiment.train.start_from is None:
+        raise ValueError("fit_flow needs start_from: before training there are no posteriors to fit a flow to.")
 
 
 def build_objective(

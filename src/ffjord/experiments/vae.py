@@ -11,6 +11,9 @@ FFJORDS = {"ffjord": "", "ffjord-fast": "-fast", "ffjord-bias": "-bias"}
 """FFJORD with the paper's settings, with ours, and with ours where the image tells biases alone: what follows the set's
 name in the experiment's."""
 
+FITTED = ("ffjord", "orthogonal", "householder", "triangular")
+"""Posteriors whose flow may learn alone first, since it has weights that all images share."""
+
 SPLITS = (123, 321, 231)
 """Seeds by which the literature splits Frey's faces."""
 

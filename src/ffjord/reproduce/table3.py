@@ -9,7 +9,7 @@ from typing import Any
 
 from ffjord.choices import OptimizerName
 from ffjord.experiments import Experiment, find
-from ffjord.experiments.vae import FFJORDS, POSTERIORS, SETS, SPLITS, in_the_paper
+from ffjord.experiments.vae import FFJORDS, FITTED, POSTERIORS, SETS, SPLITS, in_the_paper
 from ffjord.reproduce.kept import earlier, keep
 from ffjord.reproduce.pages import beside, machine
 from ffjord.reproduce.recipes import changed
@@ -50,6 +50,8 @@ class Budget:
     """Of what starts from the base, too; 1e-3 if not given."""
     clip: float | None = None
     """Longest gradient, of what starts from the base, too; none if not given."""
+    fit_flow: int | None = None
+    """Steps in which flows learn alone, of what starts from the base; none if not given."""
     limit: int | None = None
     """Test images, at most."""
     draws: int = 1
@@ -79,6 +81,8 @@ def settings(
     if base is not None:
         # Adam knows nothing at first, and its first steps are as long as any: they would undo what is there.
         changes |= {"train.start_from": str(base), "train.kl_warmup": 0, "train.warmup": epoch}
+        if budget.fit_flow and experiment.model.posterior in FITTED:
+            changes["train.fit_flow"] = budget.fit_flow
     given = {name: getattr(budget, name) for name in ("average", "optimizer", "learning_rate", "clip")}
     changes |= {f"train.{name}": value for name, value in given.items() if value is not None}
     return dataclasses.replace(changed(experiment, changes), seed=seed)
@@ -115,6 +119,7 @@ def study(
                 about |= {"base_epochs": budget.base_epochs} if budget.base_epochs else {}
                 about |= {"optimizer": experiment.train.optimizer, "learning_rate": experiment.train.learning_rate}
                 about |= {"clip": experiment.train.clip}
+                about |= {"fit_flow": budget.fit_flow} if budget.fit_flow else {}
                 about |= _better_than_none(runs / name, posterior, seed, experiment.data.name)
                 epochs = found["steps"] / experiment.train.validate_every
                 results[f"{name}, {posterior}, {seed}"] = about | {"epochs": epochs} | found
@@ -235,6 +240,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         listed = {text: ", ".join(f"{value:g}" for value in sorted(of - {None})) for text, of in known.items()}
         limits = [text.format(values) for text, values in listed.items() if values]
         limits += [f"{name} at {rate:g}" for name, rate in sorted(steps)]
+        limits += [f"{n} steps of a flow alone first" for n in {row.get("fit_flow") for row in mine} - {None}]
         limits += [f"gradients clipped at {clip:g}" for clip in {row.get("clip") for row in mine} - {None}]
         notes = [f"Note: {note}." for note in dict.fromkeys(row.get("data_note") for row in mine) if note]
         heading = f"## {data}: {', '.join(limits)}" if limits else f"## {data}"

@@ -131,7 +131,7 @@ def check(config: TrainConfig) -> None:
         value = getattr(config, name)
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be positive; got {value}.")
-    for name in ("weight_decay", "warmup", "kl_warmup", "warm_start", "drops", "max_rollbacks"):
+    for name in ("weight_decay", "warmup", "kl_warmup", "fit_flow", "warm_start", "drops", "max_rollbacks"):
         if not getattr(config, name) >= 0:
             raise ValueError(f"{name} must not be negative; got {getattr(config, name)}.")
     if config.objective not in get_args(ObjectiveName):

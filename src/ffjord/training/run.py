@@ -14,7 +14,7 @@ from ffjord.arrays import save_arrays, to_dict
 from ffjord.data.source import Held, Source
 from ffjord.errors import Interrupted, SolveError, StorageError, TrainingError
 from ffjord.experiments.build import build_flow, build_objective
-from ffjord.experiments.config import Experiment, TrainConfig
+from ffjord.experiments.config import Experiment
 from ffjord.runs import Run
 from ffjord.scoring import score
 from ffjord.training.checkpoint import Checkpoints
@@ -23,6 +23,7 @@ from ffjord.training.loop import Silent, initial_state, train
 from ffjord.training.optimizer import optimizer, stages
 from ffjord.training.recorder import RunRecorder, Show, cut_metrics
 from ffjord.training.state import TrainState, start
+from ffjord.vae.fitting import fit_flow
 
 
 def train_run(
@@ -46,7 +47,7 @@ def train_run(
     with _way_on(run), devices.together(), Interruption(tell) as interruption:
         devices.check_batch(config.batch_size)
         blank = initial_state(build_flow(experiment, source), source, config, seed=seed)
-        with _desk(run, experiment, blank, show, tell) as (state, recorder):
+        with _desk(run, experiment, source, blank, show, tell) as (state, recorder):
             validate, ends = _validation(source, seed), lambda: bool(interruption) or stop()
             objective = build_objective(config, experiment.solve, experiment.matching, experiment.regularization)
             try:
@@ -72,7 +73,7 @@ class _Elsewhere(Silent):
 
 @contextlib.contextmanager
 def _desk(
-    run: Run, experiment: Experiment, blank: TrainState, show: Show, tell: Callable[[str], None]
+    run: Run, experiment: Experiment, source: Source, blank: TrainState, show: Show, tell: Callable[[str], None]
 ) -> Iterator[tuple[TrainState, RunRecorder | _Elsewhere]]:
     """The state to go on from, and a recorder: the writer's holds lock, checkpoints and metrics."""
     with contextlib.ExitStack() as stack:
@@ -82,7 +83,7 @@ def _desk(
             stack.enter_context(run.locked())
             changed = run.change(experiment)
             checkpoints = Checkpoints(run.checkpoints, warn=tell)
-            state = checkpoints.restore(blank) or _with_lent_weights(blank, experiment.train, tell)
+            state = checkpoints.restore(blank) or _with_lent_weights(blank, experiment, source, tell)
             _prepare(run, state)
             recorder = stack.enter_context(_recording(run, checkpoints, show))
             if changed:
@@ -94,12 +95,17 @@ def _desk(
         yield devices.arrays_from_writer(state), recorder
 
 
-def _with_lent_weights(blank: TrainState, config: TrainConfig, tell: Callable[[str], None]) -> TrainState:
+def _with_lent_weights(
+    blank: TrainState, experiment: Experiment, source: Source, tell: Callable[[str], None]
+) -> TrainState:
     """The state before the first step, with the weights of the run that training is to start from, if there is one."""
+    config = experiment.train
     if config.start_from is None:
         return blank
     model, count = Run.open(Path(config.start_from)).lend(blank.model)
     tell(f"starting from {config.start_from}: {count} of {len(to_dict(model))} arrays")
+    if config.fit_flow:
+        model = fit_flow(model, source, config.fit_flow, tell=tell, key=jax.random.key(experiment.seed))
     return start(model, optimizer(stages(config)[0]), average=config.average is not None)
 
 

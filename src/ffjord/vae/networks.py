@@ -90,6 +90,12 @@ class Decoder(eqx.Module):
             x = layer(x)
         return self.last(x) if self.wide is None else _after(self.last, self.wide)(x)
 
+    def after(self, matrix: Float[Array, "latent latent"], shift: Float[Array, " latent"]) -> "Decoder":
+        """The decoder of L z + μ: the first layer takes in the linear map."""
+        weight, bias = self.first.layer.weight, jnp.asarray(self.first.layer.bias)  # pyright: ignore[reportAttributeAccessIssue]
+        parts = lambda decoder: (decoder.first.layer.weight, decoder.first.layer.bias)
+        return eqx.tree_at(parts, self, (weight @ matrix, bias + weight @ shift))
+
 
 def _after(last: Convolution, wide: Convolution) -> Convolution:
     """Both as one: nothing stands between them, and the product of their kernels is much smaller than an image's."""

@@ -54,6 +54,9 @@ class Arguments:
     """Learning rate, the same for all, in place of the paper's 1e-3; not of what they start from."""
     clip: float | None = None
     """Longest gradient; a single image may have a hundred times the usual one. Not of what they start from."""
+    fit_flow: int | None = None
+    """Steps in which a flow learns alone, before all else goes on from --base-minutes or --base-epochs: those of FFJORD
+    and Sylvester, which have weights that all images share."""
     limit: int | None = None
     """Test images to score, at most."""
     draws: int = 1
@@ -86,7 +89,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _budget(given: Arguments) -> Budget:
-    for name, least in (("seeds", 1), ("draws", 1), ("limit", 2), ("importance", 1), ("batch_size", 1)):
+    for name, least in (
+        ("seeds", 1),
+        ("draws", 1),
+        ("limit", 2),
+        ("importance", 1),
+        ("batch_size", 1),
+        ("fit_flow", 1),
+    ):
         value = getattr(given, name)
         if value is not None and value < least:
             raise InputError(f"--{name.replace('_', '-')} must be at least {least}; got {value}.")
@@ -98,7 +108,9 @@ def _budget(given: Arguments) -> Budget:
         raise InputError(f"--warmup must be a number of epochs; got {given.warmup}.")
     if given.average is not None and not 0 < given.average < 1:
         raise InputError(f"--average must be between 0 and 1; got {given.average}.")
-    names = ("average", "optimizer", "learning_rate", "clip", "draws", "importance")
+    if given.fit_flow is not None and given.base_minutes is None and given.base_epochs is None:
+        raise InputError("--fit-flow needs --base-minutes or --base-epochs: there is nothing to fit a flow to without.")
+    names = ("average", "optimizer", "learning_rate", "clip", "fit_flow", "draws", "importance")
     same = {name: getattr(given, name) for name in names}
     same["batch"] = given.batch_size
     if given.place.quick:
