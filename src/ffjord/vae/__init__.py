@@ -1,6 +1,7 @@
 """Variational autoencoders whose posterior is a flow (section 4.3)."""
 
 from ffjord.vae.build import build_vae as build_vae
+from ffjord.vae.fitting import fit_flow as fit_flow
 from ffjord.vae.model import VAE as VAE
 from ffjord.vae.model import Elbo as Elbo
 from ffjord.vae.model import images_vae as images_vae
