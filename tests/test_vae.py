@@ -218,6 +218,13 @@ def test_orthonormal_columns_do_not_jump():
     check_grads(lambda matrix: orthonormal(jnp.asarray(matrix)), (around[0],), order=1, modes=("rev",))
 
 
+def test_orthonormal_columns_do_not_need_lapack():
+    """Whose decompositions of many matrices, two of them at once, stood still on two cores."""
+    loss = lambda matrices: jnp.sum(jax.vmap(orthonormal)(matrices) ** 3)
+    program = jax.jit(jax.value_and_grad(loss)).lower(jnp.ones((2, 3, 2))).as_text()
+    assert "lapack" not in program.lower()
+
+
 def test_a_sylvester_flow_says_that_it_has_no_inverse():
     layer = Sylvester(3, "triangular")
     with pytest.raises(NotImplementedError, match="no inverse"):

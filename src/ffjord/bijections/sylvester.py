@@ -129,11 +129,42 @@ class Sylvester(AbstractBijection):
         return (lambda z: reflected(z, unit)), (lambda y: reflected(y, unit[::-1]))
 
 
+@jax.custom_vjp
 def orthonormal(matrix: Float[Array, "dim m"]) -> Float[Array, "dim m"]:
     """Q of M = Q R with a positive diagonal of R: what Gram and Schmidt make of the columns, smooth in M.
 
     Van den Berg et al. take the nearest matrix with orthonormal columns, by an iteration. Both reach all of them; this
-    one's gradient takes a tenth of the time.
+    one's gradient takes a tenth of the time. Every column is freed of those before it twice, which is as exact as
+    reflections are. LAPACK is not asked: on few cores, jaxlib's decompositions of many matrices at once may wait for
+    each other for ever.
     """
-    q, r = jnp.linalg.qr(matrix)
-    return q * jnp.where(jnp.diagonal(r) < 0, -1, 1).astype(matrix.dtype)  # LAPACK's own signs would jump
+
+    def add(q: Array, number: Array) -> tuple[Array, None]:
+        column = matrix[:, number] / jnp.linalg.norm(matrix[:, number])
+        for _ in range(2):
+            column = column - q @ (column @ q)
+            column = column / jnp.linalg.norm(column)
+        return q.at[:, number].set(column), None
+
+    return jax.lax.scan(add, jnp.zeros_like(matrix), jnp.arange(matrix.shape[1]))[0]
+
+
+def _orthonormal_forward(matrix: Array) -> tuple[Array, tuple[Array, Array]]:
+    q = orthonormal(matrix)
+    return q, (q, jnp.triu(q.T @ matrix))
+
+
+def _orthonormal_backward(kept: tuple[Array, Array], q_bar: Array | np.ndarray) -> tuple[Array]:
+    """M̄ = (Q̄ - Q (L + Lᵀ)) R⁻ᵀ, where L is the lower triangle of Q̄ᵀ Q with half of its diagonal."""
+    (q, r), q_bar = kept, jnp.asarray(q_bar)
+    product = q_bar.T @ q
+    lower = jnp.tril(product, -1) + 0.5 * jnp.diag(jnp.diagonal(product))
+    right = q_bar - q @ (lower + lower.T)
+
+    def solve(x: Array, number: Array) -> tuple[Array, None]:  # X Rᵀ = right, from the last column on
+        return x.at[:, number].set((right[:, number] - x @ r[number]) / r[number, number]), None
+
+    return (jax.lax.scan(solve, jnp.zeros_like(right), jnp.arange(r.shape[0]), reverse=True)[0],)
+
+
+orthonormal.defvjp(_orthonormal_forward, _orthonormal_backward)
