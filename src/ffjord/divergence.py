@@ -238,7 +238,7 @@ class HutchPlusPlus(_AbstractProbing):
         axes = tuple(range(1, 1 + z.ndim))
         dz, push = jax.linearize(lambda y: f(t, y), z)
         products = jax.vmap(push)(sketch)
-        q = _orthonormal(jax.lax.stop_gradient(products))
+        q = orthonormal_basis(jax.lax.stop_gradient(products))
         rest = rest - jnp.tensordot(jnp.tensordot(rest, q, (axes, axes)), q, 1)
         seen = jnp.concatenate([q, rest])
         dots = jnp.sum(seen * jax.vmap(push)(seen), axis=axes)
@@ -311,7 +311,7 @@ def _mean_along(f: Dynamics, t: Array, z: Array, vectors: Array) -> Local:
     return Local(dz, jnp.sum(products * vectors) / len(vectors), vectors, products, False)
 
 
-def _orthonormal(vectors: Float[Array, "m *event"]) -> Float[Array, "m *event"]:
+def orthonormal_basis(vectors: Float[Array, "m *event"]) -> Float[Array, "m *event"]:
     """An orthonormal basis of a space that holds the vectors, even where they are not independent.
 
     By Gram and Schmidt, twice: that is orthogonal to rounding. LAPACK's QR is not used because it is a call out of the
@@ -338,7 +338,7 @@ def _draw(kind: NoiseKind, shape: tuple[int, ...], dtype: Any, key: PRNGKeyArray
 
 def _draw_orthogonal(shape: tuple[int, ...], dtype: Any, key: PRNGKeyArray) -> Array:
     """Vectors v (leading axis) at right angles, uniformly distributed, with |v|² = D and so E[v vᵀ] = I."""
-    return np.sqrt(np.prod(shape[1:])).astype(dtype) * _orthonormal(jax.random.normal(key, shape, dtype))
+    return np.sqrt(np.prod(shape[1:])).astype(dtype) * orthonormal_basis(jax.random.normal(key, shape, dtype))
 
 
 def _check_noise(kind: str, probes: int) -> None:
