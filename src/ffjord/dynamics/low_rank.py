@@ -142,7 +142,7 @@ class LowRankMLP(eqx.Module):
         """f(t, z) and Tr(df/dz), exactly: see `MLP.value_and_divergence`. Every sample has its own matrices here, but
         they are the same along its path, and so is their product: it is made but once a solve."""
         own = condition if isinstance(condition, Prepared) else self.prepare(condition, trace=True)
-        dz, slopes = self._run(t, z, own.parts)
+        dz, slopes, _ = self._run(t, z, own.parts)
         return dz, trace_with(self._product(own.parts) if own.product is None else own.product, slopes)
 
     # Hutchinson's estimate, of which a part stays as it is along the path.
@@ -173,25 +173,29 @@ class LowRankMLP(eqx.Module):
             (A_Lᵀ ε)ᵀ diag(s_{L-1}) A_{L-1} … A_2 diag(s_1) (A_1 ε),
 
         so that with one hidden layer an evaluation takes no product beyond those of f, and with two a single one."""
-        own = self._prepared(condition).parts
         moved, last = prepared
-        dz, slopes = self._run(t, z, own)
-        for weight, parts, slope in zip(self.weights[1:-1], own[1:-1], slopes[:-1], strict=True):
-            moved = jax.vmap(lambda h, w=weight, parts=parts: w @ h + _moved(parts, h))(slope * moved)
+        dz, slopes, moved = self._run(t, z, self._prepared(condition).parts, moved)
         return dz, jnp.sum(last * slopes[-1] * moved, axis=1)
 
     def _prepared(self, condition: Condition) -> Prepared:
         return condition if isinstance(condition, Prepared) else self.prepare(condition)
 
-    def _run(self, t: Array, z: Array, own: Parts) -> tuple[Array, list[Array]]:
-        """f(t, z), and σ' in every hidden layer."""
+    def _run(self, t: Array, z: Array, own: Parts, moved: Any = None) -> tuple[Array, list[Array], Any]:
+        """f(t, z), σ' in every hidden layer, and A_{L-1} … A_2 diag(s_1) times each row of `moved`, if given."""
         h, slopes, last = z, [], len(self.weights) - 1
         for i, (weight, time, bias) in enumerate(zip(self.weights, self.times, self.biases, strict=True)):
-            h = weight @ h + (time * t + bias) + own[i].get("b", 0.0) + _moved(own[i], h, t)
+            if moved is not None and 0 < i < last:
+                rows = slopes[-1] * moved
+                products = jnp.concatenate([h[None], rows]) @ weight.T  # W is read once for all of them
+                own_too = lambda product, row, parts=own[i]: product + _moved(parts, row)
+                product, moved = products[0], jax.vmap(own_too)(products[1:], rows)
+            else:
+                product = weight @ h
+            h = product + (time * t + bias) + own[i].get("b", 0.0) + _moved(own[i], h, t)
             if i < last:
                 h, slope = value_and_slope(_sigma(self.nonlinearity), h)
                 slopes.append(slope)
-        return h, slopes
+        return h, slopes, moved
 
     def _product(self, own: Parts) -> Array:
         """What the trace takes of the matrices A = W + U Vᵀ."""
