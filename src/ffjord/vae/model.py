@@ -139,7 +139,7 @@ def _features(vae: VAE, x: Array) -> Array:
 def _bound(vae: VAE, x: Array, features: Array, key: PRNGKeyArray, train: bool) -> Elbo:
     drawn = vae.posterior.sample(features, train=train, key=key)
     likelihood = jax.vmap(vae.pixels.log_prob)(jax.vmap(vae.decoder)(drawn.z), x)
-    return Elbo(likelihood, drawn.log_prob - _log_prior(drawn.z), drawn.report)
+    return Elbo(likelihood, drawn.log_prob - log_prior(drawn.z), drawn.report)
 
 
 @compiled
@@ -156,7 +156,8 @@ def _reconstruct(vae: VAE, x: Array, key: PRNGKeyArray) -> Array:
     return jax.vmap(vae.pixels.mean)(jax.vmap(vae.decoder)(_encode(vae, x, key, False).z))
 
 
-def _log_prior(z: Array) -> Array:
+def log_prior(z: Float[Array, "n latent"]) -> Float[Array, " n"]:
+    """log N(z; 0, I)."""
     return -0.5 * jnp.sum(z**2 + np.log(2 * np.pi), axis=1)
 
 
