@@ -225,8 +225,8 @@ class TrainConfig:
     """Run whose best weights training starts from, wherever name and shape agree: a flow that was trained otherwise, or
     encoder and decoder of an autoencoder with another posterior."""
     fit_flow: int = 0
-    """Steps before the first one in which the flow of a posterior alone learns the posteriors of all images together,
-    from the KL term; with --start-from."""
+    """Steps, at most, before the first one, in which the flow of a posterior alone learns the posteriors of all images
+    together, from the KL term; with --start-from."""
     warm_start: int = 0
     """Steps of flow matching before those of the likelihood, within --steps."""
     likelihood_learning_rate: float | None = None

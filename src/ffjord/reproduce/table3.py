@@ -51,7 +51,7 @@ class Budget:
     clip: float | None = None
     """Longest gradient, of what starts from the base, too; none if not given."""
     fit_flow: int | None = None
-    """Steps in which flows learn alone, of what starts from the base; none if not given."""
+    """Steps, at most, in which flows learn alone, of what starts from the base; none if not given."""
     limit: int | None = None
     """Test images, at most."""
     draws: int = 1
@@ -240,7 +240,7 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         listed = {text: ", ".join(f"{value:g}" for value in sorted(of - {None})) for text, of in known.items()}
         limits = [text.format(values) for text, values in listed.items() if values]
         limits += [f"{name} at {rate:g}" for name, rate in sorted(steps)]
-        limits += [f"{n} steps of a flow alone first" for n in {row.get("fit_flow") for row in mine} - {None}]
+        limits += [f"at most {n} steps of a flow alone first" for n in {row.get("fit_flow") for row in mine} - {None}]
         limits += [f"gradients clipped at {clip:g}" for clip in {row.get("clip") for row in mine} - {None}]
         notes = [f"Note: {note}." for note in dict.fromkeys(row.get("data_note") for row in mine) if note]
         heading = f"## {data}: {', '.join(limits)}" if limits else f"## {data}"

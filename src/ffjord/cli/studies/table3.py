@@ -55,8 +55,8 @@ class Arguments:
     clip: float | None = None
     """Longest gradient; a single image may have a hundred times the usual one. Not of what they start from."""
     fit_flow: int | None = None
-    """Steps in which a flow learns alone, before all else goes on from --base-minutes or --base-epochs: those of FFJORD
-    and Sylvester, which have weights that all images share."""
+    """Steps, at most, in which a flow learns alone, before all else goes on from --base-minutes or --base-epochs: those
+    of FFJORD and Sylvester, which have weights that all images share."""
     limit: int | None = None
     """Test images to score, at most."""
     draws: int = 1
