@@ -17,7 +17,7 @@ from ffjord.dynamics.low_rank import LowRankMLP
 from ffjord.reproduce import table3
 from ffjord.solve import Solver
 from ffjord.vae import VAE, Bernoulli, Decoder, Posterior
-from ffjord.vae.fitting import fit_flow
+from ffjord.vae.fitting import _Fit, fit_flow
 
 KEY = jax.random.key(0)
 SHAPE = (4, 4, 1)
@@ -85,10 +85,21 @@ def test_what_is_worse_for_validation_images_is_not_kept(source):
     other = 50 * source.train[:50]  # their posteriors lie where the flow of the training images' leads further away
     told, vae = [], trained_for_correlated_points()
     after = fit_flow(vae, Rows(source.train, other, other, batch_size=50, seed=0), 2000, tell=told.append, key=KEY)
-    kls = [float(line.split()[-2]) for line in told]
-    best = kls.index(min(kls))
-    assert len(kls) == best + 1 + 6, "six looks in vain, and no more"
+    costs = [float(line.split()[-1]) for line in told]
+    best = costs.index(min(costs))
+    assert len(costs) == best + 1 + 6, "six looks in vain, and no more"
     assert eqx.tree_equal(after.posterior, vae.posterior) == (best == 0)
+
+
+def test_what_no_linear_map_tells_costs_what_the_likelihood_loses(source):
+    vae, x = trained_for_correlated_points(), jnp.asarray(source.validation())
+    matrix, shift = jnp.asarray([[0.5, 0.1], [0.0, 2.0]]), jnp.asarray([0.3, -0.2])
+    cost, (kl, drawn) = _Fit(vae, matrix, shift).cost(x, KEY)
+    # log p(x | z₀) = -½ Σ c (z₀ - m)² + const has its best bound where σ² = 1/(1 + c)
+    curvature = 1 / jax.nn.softplus(vae.posterior.variance(vae.encoder(x[0]))) - 1
+    loss = 0.5 * curvature * (drawn.start - drawn.z @ matrix.T - shift) ** 2
+    np.testing.assert_allclose(cost - kl, 0.03 * loss.sum(axis=1).mean(), rtol=0.05)  # images' variances are alike
+    assert float(kl) == pytest.approx(float(jnp.mean(vae.elbo(x, key=KEY).kl)), rel=0.1)
 
 
 def test_the_decoder_hardly_notices(fitted, source):

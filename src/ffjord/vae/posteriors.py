@@ -34,6 +34,8 @@ class Drawn(eqx.Module):
     report: Report
     start: Float[Array, "n latent"]
     """z₀, from which the flow came to z."""
+    variance: Float[Array, "n latent"]
+    """σ² of z₀."""
 
 
 class Posterior(eqx.Module):
@@ -76,7 +78,7 @@ class Posterior(eqx.Module):
         start = mean + jnp.sqrt(variance) * noise
         out = self.flow.forward(start, condition=features, train=train, key=key_flow)
         log_start = -0.5 * jnp.sum(noise**2 + jnp.log(variance) + np.log(2 * np.pi), axis=1)
-        return Drawn(out.value, log_start - out.log_det, out.report, start)
+        return Drawn(out.value, log_start - out.log_det, out.report, start, variance)
 
 
 MakeCNF = Callable[[Dynamics, tuple[int, ...]], CNF]
