@@ -3,8 +3,9 @@
 Every sample of a batch of 100 has its own low-rank weights, in the paper's architectures (latent 64). A solve gives z
 and log q; a gradient is by z, all weights and all that depends on the image. dopri5 at tolerance 1e-5, one probe of
 Gaussian noise for all, and for one hidden layer the trace in closed form beside it. What an encoder and its linear map
-cost is not in it. Every library is in a process of its own; times are the best of interleaved repetitions. The weights
-of each sample are read from memory at every evaluation (the column MB), which is what amortisation costs.
+cost is not in it. Every library is in a process of its own, all with large pages of memory where Linux offers them, as
+this library's commands have; times are the best of interleaved repetitions. The weights of each sample are read from
+memory at every evaluation (the column MB), which is what amortisation costs.
 
 Writes benchmarks/POSTERIORS.md.
 """
@@ -89,6 +90,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--works", nargs="*", choices=list(WORKS), default=list(WORKS))
     given = parser.parse_args()
+    os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")  # for the processes that are started from here
     lines = [line for name in given.works for line in rows(WORKS[name][0], given.repeats)]
     Path(__file__).with_name("POSTERIORS.md").write_text(report(lines, given.repeats))
 

@@ -122,6 +122,8 @@ def _check_autoencoder(experiment: Experiment) -> None:
         raise ValueError(f"posterior is for autoencoders, such as vae/frey; {experiment.name} is none.")
     if experiment.train.fit_flow:
         _check_fitting(experiment)
+    if experiment.train.flow_rate != 1 and posterior in (None, "none"):
+        raise ValueError(f"flow_rate is for posteriors with a flow; got {posterior or experiment.name}.")
 
 
 def _check_fitting(experiment: Experiment) -> None:

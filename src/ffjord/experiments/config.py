@@ -227,6 +227,9 @@ class TrainConfig:
     fit_flow: int = 0
     """Steps, at most, before the first one, in which the flow of a posterior alone learns the posteriors of all images
     together, from the KL term; with --start-from."""
+    flow_rate: float = 1.0
+    """Factor of the learning rate for the flow of a posterior: a small one keeps what the flow has learnt alone, until
+    the decoder has followed."""
     warm_start: int = 0
     """Steps of flow matching before those of the likelihood, within --steps."""
     likelihood_learning_rate: float | None = None

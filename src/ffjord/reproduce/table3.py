@@ -53,6 +53,8 @@ class Budget:
     """Longest gradient, of what starts from the base, too; none if not given."""
     fit_flow: int | None = None
     """Steps, at most, in which flows learn alone, of what starts from the base; none if not given."""
+    flow_rate: float | None = None
+    """Factor of the learning rate for those flows afterwards; 1 if not given."""
     limit: int | None = None
     """Test images, at most."""
     draws: int = 1
@@ -84,6 +86,7 @@ def settings(
         changes |= {"train.start_from": str(base), "train.kl_warmup": 0, "train.warmup": epoch}
         if budget.fit_flow and experiment.model.posterior in FITTED:
             changes["train.fit_flow"] = budget.fit_flow
+            changes |= {} if budget.flow_rate is None else {"train.flow_rate": budget.flow_rate}
     given = {name: getattr(budget, name) for name in ("average", "optimizer", "learning_rate", "clip")}
     changes |= {f"train.{name}": value for name, value in given.items() if value is not None}
     return dataclasses.replace(changed(experiment, changes), seed=seed)
@@ -121,6 +124,7 @@ def study(
                 about |= {"optimizer": experiment.train.optimizer, "learning_rate": experiment.train.learning_rate}
                 about |= {"clip": experiment.train.clip}
                 about |= {"fit_flow": budget.fit_flow} if budget.fit_flow else {}
+                about |= {"flow_rate": budget.flow_rate} if budget.flow_rate else {}
                 about |= _better_than_none(runs / name, posterior, seed, experiment.data.name)
                 epochs = found["steps"] / experiment.train.validate_every
                 results[f"{name}, {posterior}, {seed}"] = about | {"epochs": epochs} | found
@@ -243,6 +247,9 @@ def as_markdown(rows: list[dict[str, Any]], *, quick: bool = False) -> str:
         limits = [text.format(values) for text, values in listed.items() if values]
         limits += [f"{name} at {rate:g}" for name, rate in sorted(steps)]
         limits += [f"at most {n} steps of a flow alone first" for n in {row.get("fit_flow") for row in mine} - {None}]
+        limits += [
+            f"{rate:g} of the learning rate for it then" for rate in {row.get("flow_rate") for row in mine} - {None}
+        ]
         limits += [f"gradients clipped at {clip:g}" for clip in {row.get("clip") for row in mine} - {None}]
         notes = [f"Note: {note}." for note in dict.fromkeys(row.get("data_note") for row in mine) if note]
         heading = f"## {data}: {', '.join(limits)}" if limits else f"## {data}"

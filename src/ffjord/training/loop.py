@@ -126,6 +126,7 @@ def check(config: TrainConfig) -> None:
         "max_minutes",
         "clip",
         "checkpoint_minutes",
+        "flow_rate",
         "spectral_norm",
     ):
         value = getattr(config, name)

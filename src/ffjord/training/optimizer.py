@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import equinox as eqx
 import jax
 import optax
 
@@ -57,7 +58,16 @@ def optimizer(config: TrainConfig) -> optax.GradientTransformation:
         rules[config.optimizer](),
         optax.add_decayed_weights(config.weight_decay, mask=_matrices),
         optax.scale_by_learning_rate(schedule(config)),
+        optax.identity()
+        if config.flow_rate == 1
+        else optax.stateless(functools.partial(_flow_slowed, config.flow_rate)),
     )
+
+
+def _flow_slowed(factor: float, updates: Any, params: Any) -> Any:
+    """An autoencoder's updates, of which those of its posterior's flow are so many times as long."""
+    slowed = lambda flow: jax.tree.map(lambda update: factor * update, flow)
+    return eqx.tree_at(lambda vae: vae.posterior.flow, updates, replace_fn=slowed)
 
 
 def _matrices(params: Any) -> Any:

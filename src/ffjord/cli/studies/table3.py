@@ -57,6 +57,9 @@ class Arguments:
     fit_flow: int | None = None
     """Steps, at most, in which a flow learns alone, before all else goes on from --base-minutes or --base-epochs: those
     of FFJORD and Sylvester, which have weights that all images share."""
+    flow_rate: float | None = None
+    """Factor of the learning rate for these flows afterwards: a small one keeps what they have learnt, until the
+    decoder has followed."""
     limit: int | None = None
     """Test images to score, at most."""
     draws: int = 1
@@ -100,7 +103,7 @@ def _budget(given: Arguments) -> Budget:
         value = getattr(given, name)
         if value is not None and value < least:
             raise InputError(f"--{name.replace('_', '-')} must be at least {least}; got {value}.")
-    for name in ("minutes", "epochs", "base_minutes", "base_epochs", "learning_rate", "clip"):
+    for name in ("minutes", "epochs", "base_minutes", "base_epochs", "learning_rate", "clip", "flow_rate"):
         value = getattr(given, name)
         if value is not None and not 0 < value < math.inf:
             raise InputError(f"--{name.replace('_', '-')} must be a positive number; got {value}.")
@@ -110,7 +113,9 @@ def _budget(given: Arguments) -> Budget:
         raise InputError(f"--average must be between 0 and 1; got {given.average}.")
     if given.fit_flow is not None and given.base_minutes is None and given.base_epochs is None:
         raise InputError("--fit-flow needs --base-minutes or --base-epochs: there is nothing to fit a flow to without.")
-    names = ("average", "optimizer", "learning_rate", "clip", "fit_flow", "draws", "importance")
+    if given.flow_rate is not None and given.fit_flow is None:
+        raise InputError("--flow-rate needs --fit-flow: it is for flows that have learnt alone.")
+    names = ("average", "optimizer", "learning_rate", "clip", "fit_flow", "flow_rate", "draws", "importance")
     same = {name: getattr(given, name) for name in names}
     same["batch"] = given.batch_size
     if given.place.quick:
