@@ -1,5 +1,6 @@
 """The flow of a posterior that learns alone first, and the decoder that takes in what is linear of it."""
 
+import dataclasses
 from pathlib import Path
 
 import equinox as eqx
@@ -14,8 +15,10 @@ from ffjord.cli import main
 from ffjord.data.source import Rows
 from ffjord.divergence import ClosedForm
 from ffjord.dynamics.low_rank import LowRankMLP
+from ffjord.experiments import find
 from ffjord.reproduce import table3
 from ffjord.solve import Solver
+from ffjord.training.optimizer import optimizer
 from ffjord.vae import VAE, Bernoulli, Decoder, Posterior
 from ffjord.vae.fitting import _Fit, fit_flow
 
@@ -128,6 +131,27 @@ def test_flows_that_share_weights_are_fitted_in_the_table():
     assert fits("ffjord-fast", None) == 0, "there is nothing to fit it to"
 
 
+def test_flows_that_have_learnt_alone_go_on_slowly():
+    budget = table3.Budget(fit_flow=300, flow_rate=0.1)
+    rate = lambda posterior: table3.settings("frey", posterior, 0, budget, None, Path("base")).train.flow_rate
+    assert [rate(posterior) for posterior in ("none", "iaf", "orthogonal", "ffjord-fast")] == [1, 1, 0.1, 0.1]
+
+
+def test_the_flows_rate_is_that_of_the_flow_alone():
+    vae = eqx.filter(trained_for_correlated_points(), eqx.is_inexact_array)
+    grads = jax.tree.map(jnp.ones_like, vae)
+
+    def updates(**changes):
+        rule = optimizer(dataclasses.replace(find("vae/digits").train, learning_rate=1e-3, **changes))
+        return rule.update(grads, rule.init(vae), vae)[0]
+
+    usual, slow = updates(), updates(flow_rate=0.1)
+    flow = lambda vae: vae.posterior.flow
+    for one, other in zip(jax.tree.leaves(flow(usual)), jax.tree.leaves(flow(slow)), strict=True):
+        np.testing.assert_allclose(other, 0.1 * one, rtol=1e-6)
+    assert eqx.tree_equal(usual, eqx.tree_at(flow, slow, flow(usual)))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -136,6 +160,11 @@ def test_flows_that_share_weights_are_fitted_in_the_table():
         ("train vae/digits --fit-flow -5", "fit_flow must"),
         ("reproduce table3 --fit-flow 5", "--fit-flow needs --base-minutes or --base-epochs"),
         ("reproduce table3 --fit-flow 0 --base-epochs 1", "--fit-flow must be at least 1; got 0"),
+        ("train vae/digits --flow-rate 0", "flow_rate must be positive; got 0"),
+        ("train vae/digits-none --flow-rate 0.1", "flow_rate is for posteriors with a flow; got none"),
+        ("train toy/moons --flow-rate 0.1", "flow_rate is for posteriors with a flow; got toy/moons"),
+        ("reproduce table3 --base-epochs 1 --flow-rate 0.1", "--flow-rate needs --fit-flow"),
+        ("reproduce table3 --base-epochs 1 --fit-flow 5 --flow-rate 0", "--flow-rate must be a positive number; got 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(words, message, capsys, tmp_path, monkeypatch):

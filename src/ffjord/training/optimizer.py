@@ -66,8 +66,8 @@ def optimizer(config: TrainConfig) -> optax.GradientTransformation:
 
 def _flow_slowed(factor: float, updates: Any, params: Any) -> Any:
     """An autoencoder's updates, of which those of its posterior's flow are so many times as long."""
-    slowed = lambda flow: jax.tree.map(lambda update: factor * update, flow)
-    return eqx.tree_at(lambda vae: vae.posterior.flow, updates, replace_fn=slowed)
+    flow = lambda vae: vae.posterior.flow
+    return eqx.tree_at(flow, updates, jax.tree.map(lambda update: factor * update, flow(updates)))
 
 
 def _matrices(params: Any) -> Any:
