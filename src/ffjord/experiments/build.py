@@ -123,7 +123,7 @@ def _check_autoencoder(experiment: Experiment) -> None:
     if experiment.train.fit_flow:
         _check_fitting(experiment)
     if experiment.train.flow_rate != 1 and posterior in (None, "none"):
-        raise ValueError(f"flow_rate is for posteriors with a flow; got {posterior or experiment.name}.")
+        raise ValueError(f"flow_rate is for posteriors with a flow; got {posterior or experiment.name}. Leave it out.")
 
 
 def _check_fitting(experiment: Experiment) -> None:

@@ -226,7 +226,7 @@ class TrainConfig:
     encoder and decoder of an autoencoder with another posterior."""
     fit_flow: int = 0
     """Steps, at most, before the first one, in which the flow of a posterior alone learns the posteriors of all images
-    together, from the KL term; with --start-from."""
+    together, among the maps that the decoder can follow; with --start-from."""
     flow_rate: float = 1.0
     """Factor of the learning rate for the flow of a posterior: a small one keeps what the flow has learnt alone, until
     the decoder has followed."""
